@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -10,43 +9,33 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
 
-from rankwise.progress import following
-from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
-from rankwise.training import NO_NODES, begun_log
+from rankwise.ranks import OnNodes, require_ranks
+from rankwise.training import Request, begun
 from reference.cluster import Cluster, Gone, Last
 from reference.cluster.nodes import SWITCH
 from reference.errors import BadInput
-from reference.limits import host_memory, require_memory
-from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
-from reference.report import StepReport, held_out, logger
+from reference.report import StepReport, logger
 from reference.resilience.elastic import Lap, as_many_as_divide, train_elastically
 from reference.resilience.store import reach, serve
 from reference.saves import Saves
-from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
+from reference.train import TrainConfig, Training, validation_loss
 
-PRELOAD = (*TRAINING, "reference.resilience.elastic")
+PRELOAD = ("reference.resilience.elastic",)
 PORT = 29400  # of the store, where ranks are on nodes: on the machine that joins them
 
 
-def train_elastically_here(
-    config: TrainConfig,
-    plan: Plan,
-    saves: Saves | None,
-    ranks: int,
-    device: str,
-    log: Path | None,
-    on_nodes: OnNodes = NO_NODES,
-) -> None:
-    """Train, whatever ranks die, and say how it went. Arguments and errors are those of `train_on_cluster`.
+def train_elastically_here(request: Request) -> None:
+    """Train, whatever ranks die, and say how it went.
 
     Raises:
-        BadInput: also where all ranks that held a part of the state have died, and nothing was saved.
+        BadInput: as `train_on_cluster`; also where all ranks that held a part of the state have died, and nothing was
+            saved.
     """
-    require_ranks(ranks)
-    if device == "cuda":
+    config, saves = request.config, request.saves
+    require_ranks(request.ranks)
+    if request.device == "cuda":
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("--elastic writes checkpoints at once: leave out --save-in-background")
@@ -58,38 +47,23 @@ def train_elastically_here(
         )
     if config.spikes:
         raise BadInput("--elastic goes back where ranks die, and not past spikes: leave out --spike-deviations")
-    require_fit(config, plan, ranks)
-    batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
-    require_memory(config, plan, host_memory())
-    resumes = saves.check(config, batches) if saves else ""
-    console = Console(soft_wrap=True, highlight=False)
-    on_nodes = where_possible(on_nodes)
-    with tempfile.TemporaryDirectory() as folder:
-        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(resumes))
-        with Cluster(ranks, device="cpu", timeout=None, preload=PRELOAD, **on_nodes.options) as cluster:
-            pids = cluster.ready()
-            console.print(f"{config.model.parameters:,} parameters, {ranks} ranks{on_nodes}, cpu")
-            console.print(f"their processes are {', '.join(map(str, pids))}: kill one, and the others continue")
-            if resumes:
-                console.print(resumes, markup=False)
-            host, port, _store = store_for(cluster, on_nodes)
-            with following(log, config.steps, console):
-                results = cluster.survive(on_rank, config, plan, saves, log, host, port, last=Last(ended))
+    with begun(request, "cpu", preload=PRELOAD) as training:
+        training.say([f"their processes are {training.pids}: kill one, and the others continue"])
+        host, port, _store = store_for(training.cluster, training.on_nodes)
+        asked = config, request.plan, saves, training.log, host, port
+        with training.following():
+            results = training.cluster.survive(on_rank, *asked, last=Last(ended))
+    training.say(f"rank {rank} {result}" for rank, result in enumerate(results) if isinstance(result, Gone))
     lived = [result for result in results if not isinstance(result, Gone)]
-    for rank, result in enumerate(results):
-        if isinstance(result, Gone):
-            console.print(f"rank {rank} {result}")
     if not lived:
         raise BadInput("all ranks have died")
     if errors := [result for result in lived if isinstance(result, BadInput)]:
         raise errors[0]
     laps, _ = max(lived, key=lambda one: len(one[0]))
-    for line in told(laps):
-        console.print(line, markup=False)
+    training.say(told(laps))
     loss = next((loss for _, loss in lived if loss is not None), None)
     if loss is not None:
-        knowing = unigram_entropy(batches.text)
-        console.print(f"{held_out(loss)}; knowing how frequent each byte is, and nothing else, gives {knowing:.3f}")
+        training.say_loss(loss)
 
 
 def ended(result: tuple[list[Lap], float | None] | BadInput) -> bool:

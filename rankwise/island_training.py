@@ -1,6 +1,5 @@
 """`rankwise train --elastic` with islands: they come and go, and none waits for one that is cut off."""
 
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,20 +12,17 @@ import torch.distributed as dist
 from rich.console import Console
 
 from rankwise.elastic_training import PRELOAD, store_for
-from rankwise.progress import following
-from rankwise.ranks import OnNodes, require_ranks, where_possible
-from rankwise.training import NO_NODES, begun_log
+from rankwise.ranks import OnNodes, require_ranks
+from rankwise.training import Request, begun
 from reference.cluster import Cluster, Gone
 from reference.decentralized.absences import IslandsThatComeAndGo, require_can
 from reference.decentralized.islands import island_size
 from reference.errors import BadInput
-from reference.limits import host_memory, require_memory
 from reference.parallelize import Plan
-from reference.report import held_out, logger, silent
+from reference.report import logger, silent
 from reference.resilience.quorum import StoreQuorum
 from reference.resilience.store import reach
-from reference.saves import Saves
-from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
+from reference.train import TrainConfig, Training, validation_loss
 
 PATIENCE = 3.0  # seconds without a heartbeat, after which no island waits for another
 ANSWER = 300.0  # seconds that a question to the store may take: longer than any cut
@@ -100,55 +96,35 @@ def require_cut_off(word: str | None, elastic: bool, config: TrainConfig, on_nod
     return found
 
 
-def train_islands_here(
-    config: TrainConfig,
-    plan: Plan,
-    saves: Saves | None,
-    ranks: int,
-    device: str,
-    log: Path | None,
-    on_nodes: OnNodes = NO_NODES,
-    cut_off: CutOff | None = None,
-) -> None:
-    """Train, whatever islands are there, and say who met. Arguments and errors are those of `train_on_cluster`.
+def train_islands_here(request: Request, cut_off: CutOff | None = None) -> None:
+    """Train, whatever islands are there, and say who met.
 
     Args:
         cut_off: a node that is not there for a while.
 
     Raises:
-        BadInput: also where islands cannot come and go.
+        BadInput: as `train_on_cluster`; also where islands cannot come and go.
     """
-    require_ranks(ranks)
+    config = request.config
+    require_ranks(request.ranks)
     require_can(config)
-    if device == "cuda":
+    if request.device == "cuda":
         raise BadInput("--elastic trains on CPUs, over gloo: leave out --device cuda")
-    if saves:
+    if request.saves:
         raise BadInput("islands that come and go are never all at one step: leave out --save")
-    require_fit(config, plan, ranks)
-    batches_for(config, plan.dp_size(ranks), plan.micro_batches)
-    require_memory(config, plan, host_memory())
-    console = Console(soft_wrap=True, highlight=False)
-    on_nodes = where_possible(on_nodes)
-    with tempfile.TemporaryDirectory() as folder:
-        log = begun_log(log or Path(folder, "steps.jsonl"))
-        with Cluster(ranks, device="cpu", timeout=None, preload=PRELOAD, **on_nodes.options) as cluster:
-            cluster.ready()
-            console.print(
-                f"{config.model.parameters:,} parameters, {ranks} ranks in {config.islands} islands{on_nodes}"
-            )
-            host, port, _store = store_for(cluster, on_nodes)
-            if cut_off and not on_nodes.options:
-                cut_off = None  # this machine has no nodes, as was said
-            happening = cut_off.happening(cluster, console) if cut_off else nullcontext()
-            with following(log, config.steps, console), happening:
-                results = cluster.survive(on_rank, config, plan, log, host, port)
+    with begun(request, "cpu", divided=f" in {config.islands} islands", preload=PRELOAD) as training:
+        host, port, _store = store_for(training.cluster, training.on_nodes)
+        if cut_off and not training.on_nodes.options:
+            cut_off = None  # this machine has no nodes, as was said
+        happening = cut_off.happening(training.cluster, training.console) if cut_off else nullcontext()
+        with training.following(), happening:
+            results = training.cluster.survive(on_rank, config, request.plan, training.log, host, port)
     lived = [result for result in results if not isinstance(result, Gone)]
     if not lived:
         raise BadInput("all ranks have died")
     met, loss = max(lived, key=lambda result: result[0][-1:])
-    for line in told(met):
-        console.print(line, markup=False)
-    console.print(held_out(loss))
+    training.say(told(met))
+    training.say_loss(loss)
 
 
 def on_rank(config: TrainConfig, plan: Plan, log: Path, host: str, port: int) -> tuple[Met, float]:

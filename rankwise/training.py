@@ -4,8 +4,9 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
 from reference.cluster import Cluster
 from reference.decentralized.islands import island_size
 from reference.decentralized.rounds import whose_loss
-from reference.errors import BadInput
+from reference.errors import BadInput, require_other_file
 from reference.limits import host_memory, require_memory
 from reference.models import files
 from reference.models.data import unigram_entropy
@@ -33,18 +34,11 @@ from reference.train import TrainConfig, batches_for, require_fit
 NO_NODES = OnNodes()
 
 
-def train_on_cluster(
-    config: TrainConfig,
-    plan: Plan,
-    saves: Saves | None,
-    ranks: int,
-    device: str,
-    log: Path | None,
-    on_nodes: OnNodes = NO_NODES,
-) -> None:
-    """Train, and say how it went.
+@dataclass(frozen=True)
+class Request:
+    """A training, as a person asks for it.
 
-    Args:
+    Attributes:
         config: what to learn.
         plan: how the work is laid out.
         saves: where to save, if anywhere.
@@ -52,44 +46,118 @@ def train_on_cluster(
         device: "auto", "cpu" or "cuda".
         log: keeps every step, if given.
         on_nodes: where the ranks are. Where this machine can't have nodes, they are on none.
+    """
+
+    config: TrainConfig
+    plan: Plan
+    saves: Saves | None
+    ranks: int
+    device: str = "auto"
+    log: Path | None = None
+    on_nodes: OnNodes = NO_NODES
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A training whose ranks are up.
+
+    Attributes:
+        request: what was asked for.
+        cluster: the ranks.
+        on_nodes: where they are.
+        log: keeps every step.
+        console: where the person reads.
+        text: bytes that are learned.
+    """
+
+    request: Request
+    cluster: Cluster
+    on_nodes: OnNodes
+    log: Path
+    console: Console
+    text: bytes
+
+    @property
+    def pids(self) -> str:
+        """Process ids of the ranks, for a person who wants to kill one."""
+        return ", ".join(map(str, self.cluster.pids))
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Tell the person."""
+        for line in lines:
+            self.console.print(line, markup=False)
+
+    def say_loss(self, loss: float) -> None:
+        """Tell the person the loss on held-out text, in nats per byte, and what it is to be held against."""
+        said = held_out(loss, whose_loss(self.request.config))
+        knowing = unigram_entropy(self.text)
+        self.say([f"{said}; knowing how frequent each byte is, and nothing else, gives {knowing:.3f}"])
+
+    def following(self) -> AbstractContextManager:
+        """Tell the person of every step, as the log has it."""
+        return following(self.log, self.request.config.steps, self.console)
+
+    def handing_on(self) -> AbstractContextManager:
+        """Hand SIGTERM on to the ranks, if there is a place to save to: they agree on a step, save, and return."""
+        return on_sigterm(partial(tell, self.cluster.pids)) if self.request.saves else nullcontext()
+
+
+@contextmanager
+def begun(
+    request: Request, device: str, *, width: int | None = None, divided: str = "", preload: Sequence[str] = ()
+) -> Iterator[Begun]:
+    """Start the ranks, and say what begins. What one process can see to be impossible is refused before.
+
+    Args:
+        device: "cpu" or "cuda".
+        width: on how many ranks the work is laid out as the plan says, in each of several copies; all by default.
+        divided: what stands behind "4 ranks", such as " in 2 islands".
+        preload: what they import besides what each training does.
+
+    Raises:
+        BadInput: if this can't work here.
+    """
+    config, plan, saves, ranks = request.config, request.plan, request.saves, request.ranks
+    width = width or ranks
+    require_fit(config, plan, width)
+    batches = batches_for(config, plan.dp_size(width), plan.micro_batches)
+    if device == "cpu":
+        require_memory(config, plan, host_memory())
+    require_other_file("--log", request.log, home(config.data) if config.data else None)
+    goes_on = saves.check(config, batches) if saves else ""
+    on_nodes = where_possible(request.on_nodes)
+    with tempfile.TemporaryDirectory() as folder:
+        log = begun_log(request.log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
+        options = {"device": device, "timeout": None, "preload": (*TRAINING, *preload), **on_nodes.options}
+        with Cluster(ranks, **options) as cluster:
+            where = place_of(cluster.run(on_rank.own_device), device)
+            made = Begun(request, cluster, on_nodes, log, Console(soft_wrap=True, highlight=False), batches.text)
+            size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
+            made.say([f"{size}, {ranks} ranks{divided}{on_nodes}, {where}"])
+            laid_out = on_nodes.names(ranks)[: island_size(config, width)]
+            for warning in order_warnings(laid_out, plan, config.model):
+                print(f"rankwise: warning: {warning}", file=sys.stderr, flush=True)
+            made.say([goes_on] if goes_on else [])
+            yield made
+
+
+def train_on_cluster(request: Request) -> None:
+    """Train, and say how it went.
 
     Raises:
         BadInput: if this can't work here. What one process can see is seen before any rank is started.
         Preempted: if this process was told to stop (SIGTERM), once the ranks have saved.
     """
-    require_ranks(ranks)
-    device = device_on_nodes(device) if on_nodes.nodes else choose_device(device, ranks)
-    require_fit(config, plan, ranks)
-    batches = batches_for(config, plan.dp_size(ranks), plan.micro_batches)
-    if device == "cpu":
-        require_memory(config, plan, host_memory())
-    if log and config.data and log.resolve() == home(config.data).resolve():
-        raise BadInput(f"--log would overwrite the text {config.data}")
-    console = Console(soft_wrap=True, highlight=False)
-    goes_on = saves.check(config, batches) if saves else ""
-    on_nodes = where_possible(on_nodes)
-    with tempfile.TemporaryDirectory() as folder:
-        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(goes_on))
-        with Cluster(ranks, device=device, timeout=None, preload=TRAINING, **on_nodes.options) as cluster:
-            where = place_of(cluster.run(on_rank.own_device), device)
-            size = f"{config.model.parameters:,} parameters, {len(batches.text):,} bytes of text{unpacked(config)}"
-            console.print(f"{size}, {ranks} ranks{on_nodes}, {where}")
-            of_island = on_nodes.names(ranks)[: island_size(config, ranks)]
-            for warning in order_warnings(of_island, plan, config.model):
-                print(f"rankwise: warning: {warning}", file=sys.stderr, flush=True)
-            if goes_on:
-                console.print(goes_on, markup=False)
-            told = on_sigterm(partial(tell, cluster.pids)) if saves else nullcontext()
-            with following(log, config.steps, console), told:
-                outcome = cluster.run(on_rank.train_or_refuse, config, log, plan, saves)[0]
-            if isinstance(outcome, BadInput | Preempted):
-                raise outcome
-    for line in outcome.told:
-        console.print(line, markup=False)
-    console.print(
-        f"{held_out(outcome.validation_loss, whose_loss(config))}; "
-        f"knowing how frequent each byte is, and nothing else, gives {unigram_entropy(batches.text):.3f}"
-    )
+    require_ranks(request.ranks)
+    of_nodes = request.on_nodes.nodes
+    device = device_on_nodes(request.device) if of_nodes else choose_device(request.device, request.ranks)
+    with begun(request, device) as training, training.following(), training.handing_on():
+        asked = request.config, training.log, request.plan, request.saves
+        outcome = training.cluster.run(on_rank.train_or_refuse, *asked)[0]
+        if isinstance(outcome, BadInput | Preempted):
+            raise outcome
+    training.say(outcome.told)
+    training.say_loss(outcome.validation_loss)
 
 
 def tell(pids: Iterable[int]) -> None:

@@ -1,27 +1,21 @@
 """`rankwise train --voting-replicas`: training on a cluster of this machine where replicas vote on each step."""
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
 
 from rankwise.elastic_training import store_for
-from rankwise.progress import following
-from rankwise.ranks import TRAINING, OnNodes, require_ranks, where_possible
-from rankwise.training import NO_NODES, begun_log, tell
-from reference.cluster import Cluster, Gone, Last
+from rankwise.ranks import require_ranks
+from rankwise.training import Begun, Request, begun
+from reference.cluster import Gone, Last
 from reference.errors import BadInput
-from reference.limits import host_memory, require_memory
-from reference.models.data import unigram_entropy
 from reference.parallelize import Plan
-from reference.report import StepReport, held_out, logger
+from reference.report import StepReport, logger
 from reference.resilience.elastic import broken
 from reference.resilience.membership import LEASE
 from reference.resilience.per_step import Committed, NoReplica, PerStep, require_replicas
@@ -29,10 +23,10 @@ from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
 from reference.resilience.quorum import StoreQuorum
 from reference.resilience.store import reach
 from reference.saves import Boundary, Saves
-from reference.train import TrainConfig, Training, batches_for, require_fit, validation_loss
+from reference.train import TrainConfig, Training, require_fit, validation_loss
 from reference.zero.agreement import by_first
 
-PRELOAD = (*TRAINING, "reference.resilience.per_step")
+PRELOAD = ("reference.resilience.per_step",)
 REACHED = 30.0  # seconds that a question to the store may take
 
 
@@ -44,50 +38,31 @@ class Lived:
     loss: float  # nats per byte of the held-out text
 
 
-def train_with_votes(
-    config: TrainConfig,
-    plan: Plan,
-    saves: Saves | None,
-    ranks: int,
-    replicas: int,
-    device: str,
-    log: Path | None,
-    on_nodes: OnNodes = NO_NODES,
-) -> None:
-    """Train, whatever replicas fail, and say how it went. Other arguments and errors as for `train_on_cluster`.
+def train_with_votes(request: Request, replicas: int) -> None:
+    """Train, whatever replicas fail, and say how it went.
 
     Args:
         replicas: into which the ranks divide, neighbours together; each is laid out as the plan says.
 
     Raises:
-        BadInput: also where no replica has come to the end.
+        BadInput: as `train_on_cluster`; also where no replica has come to the end.
+        Preempted: if this process was told to stop (SIGTERM), once the ranks have saved.
     """
-    require_ranks(ranks)
-    width = width_of(config, plan, saves, ranks, replicas, device)
-    batches = batches_for(config, plan.dp_size(width), plan.micro_batches)
-    require_memory(config, plan, host_memory())
-    resumes = saves.check(config, batches) if saves else ""
-    console = Console(soft_wrap=True, highlight=False)
-    on_nodes = where_possible(on_nodes)
-    with tempfile.TemporaryDirectory() as folder:
-        log = begun_log(log or Path(folder, "steps.jsonl"), keep=bool(resumes))
-        with Cluster(ranks, device="cpu", timeout=None, preload=PRELOAD, **on_nodes.options) as cluster:
-            pids = cluster.ready()
-            size = f"{config.model.parameters:,} parameters, {replicas} replicas of {ranks // replicas} ranks"
-            console.print(f"{size}{on_nodes}, cpu")
-            console.print(f"their processes are {', '.join(map(str, pids))}: kill one, and other replicas continue")
-            if resumes:
-                console.print(resumes, markup=False)
-            host, port, _store = store_for(cluster, on_nodes)
-            told = on_sigterm(partial(tell, pids)) if saves else nullcontext()
-            with following(log, config.steps, console), told:
-                results = cluster.survive(on_rank, config, plan, saves, log, host, port, width, last=Last(ended))
+    require_ranks(request.ranks)
+    width = width_of(request, replicas)
+    divided = f" in {replicas} replicas that vote"
+    with begun(request, "cpu", width=width, divided=divided, preload=PRELOAD) as training:
+        training.say([f"their processes are {training.pids}: kill one, and other replicas continue"])
+        host, port, _store = store_for(training.cluster, training.on_nodes)
+        asked = request.config, request.plan, request.saves, training.log, host, port, width
+        with training.following(), training.handing_on():
+            results = training.cluster.survive(on_rank, *asked, last=Last(ended))
     for rank, result in enumerate(results):
         if isinstance(result, Gone):
-            console.print(f"rank {rank} {result}")
+            training.say([f"rank {rank} {result}"])
         elif isinstance(result, RuntimeError):
-            console.print(f"rank {rank} was left behind: {result}", markup=False)
-    say_how_it_went(results, console, unigram_entropy(batches.text))
+            training.say([f"rank {rank} was left behind: {result}"])
+    say_how_it_went(results, training)
 
 
 def ended(result: object) -> bool:
@@ -95,15 +70,16 @@ def ended(result: object) -> bool:
     return isinstance(result, Lived | Preempted)
 
 
-def width_of(config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, replicas: int, device: str) -> int:
+def width_of(request: Request, replicas: int) -> int:
     """The number of ranks of a replica.
 
     Raises:
         BadInput: if replicas cannot vote here.
     """
+    config, plan, saves, ranks = request.config, request.plan, request.saves, request.ranks
     if replicas < 1 or ranks % replicas:
         raise BadInput(f"{ranks} ranks do not divide into {replicas} replicas that vote: take a divisor")
-    if device == "cuda":
+    if request.device == "cuda":
         raise BadInput("--voting-replicas trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
         raise BadInput("the replica that writes a checkpoint may fail: with --voting-replicas no --save-in-background")
@@ -112,7 +88,7 @@ def width_of(config: TrainConfig, plan: Plan, saves: Saves | None, ranks: int, r
     return ranks // replicas
 
 
-def say_how_it_went(results: Sequence[object], console: Console, entropy: float) -> None:
+def say_how_it_went(results: Sequence[object], training: Begun) -> None:
     """To the person, of what ranks have handed back.
 
     Raises:
@@ -126,10 +102,8 @@ def say_how_it_went(results: Sequence[object], console: Console, entropy: float)
                 raise error if kind is not RuntimeError else BadInput(str(error))
     if not lived:
         raise BadInput("all ranks have died")
-    for line in told(max((each.committed for each in lived), key=len)):
-        console.print(line)
-    knowing = f"knowing how frequent each byte is, and nothing else, gives {entropy:.3f}"
-    console.print(f"{held_out(lived[0].loss)}; {knowing}")
+    training.say(told(max((each.committed for each in lived), key=len)))
+    training.say_loss(lived[0].loss)
 
 
 def told(committed: Sequence[Committed]) -> Iterator[str]:

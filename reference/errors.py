@@ -1,5 +1,7 @@
 """What a person asked for cannot be done, and nothing in the code is broken."""
 
+from pathlib import Path
+
 
 class BadInput(Exception):
     """A file, an option or a number that cannot work.
@@ -20,3 +22,17 @@ def require_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise BadInput(f"{name} must be at least 1, not {size}")
+
+
+def require_other_file(option: str, written: Path | None, read: Path | None) -> None:
+    """See that a file to write is not one that is read: it would be lost.
+
+    Args:
+        option: by which the file to write was named, such as "--log".
+        written, read: None where there is none.
+
+    Raises:
+        BadInput: if they are one file.
+    """
+    if written and read and written.resolve() == read.resolve():
+        raise BadInput(f"{option} would overwrite {read}, which is read: name another file")

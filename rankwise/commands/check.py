@@ -44,7 +44,7 @@ def check(
 
     The exit code is 0 where all of them pass, 1 where one fails, 2 where one can't be read.
     """
-    from reference.errors import BadInput
+    from reference.errors import BadInput, require_other_file
 
     home = course_of(course)
     chosen = list(dict.fromkeys(each for name in names or [] for each in meant(name, home)))
@@ -61,6 +61,7 @@ def check(
         return FAILED
     codes = []
     for each in chosen if file is None else [Meant(chosen[0].name, file)]:
+        require_other_file("--picture", picture, each.file or home.file_of(each.name))
         verdict = _checked(home, each, seed)
         codes.append(UNCHECKED if verdict is None else PASSED if verdict.passed else FAILED)
         if verdict:

@@ -71,7 +71,12 @@ def grade(
     from rankwise.classroom import assignment as assignments
     from rankwise.classroom import crew, marks, similar, submissions
     from rankwise.classroom.journal import Journal
+    from reference.errors import require_other_file
 
+    require_other_file("--journal", journal, assignment)
+    for option, file in {"--csv": csv, "--json": json, "--junit": junit}.items():
+        require_other_file(option, file, assignment)
+        require_other_file(option, file, journal)
     asked = assignments.load(assignment) if assignment else assignments.Assignment()
     limits = crew.usual_limits(cores, memory)
     handed_in = submissions.read(folder, asked.points)

@@ -27,7 +27,7 @@ def train(context: Context, **words: Any) -> None:
     begin_importing(TRAINING)
     from rankwise.elastic_training import train_elastically_here
     from rankwise.island_training import require_cut_off, train_islands_here
-    from rankwise.training import train_on_cluster
+    from rankwise.training import Request, train_on_cluster
     from rankwise.voting_training import train_with_votes
     from reference.options import completed, configure, to_store
     from reference.saves import saves_of
@@ -40,19 +40,19 @@ def train(context: Context, **words: Any) -> None:
         saves = saves.of(to_store(words))
     config, plan = configure(**words)
     on_nodes = require_nodes(words["nodes"], words["link"], words["ranks"])
+    request = Request(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
+    cut_off = require_cut_off(words["cut_off"], words["elastic"], config, on_nodes)
     if words["voting_replicas"] != 1:
         if words["elastic"]:
             raise BadInput(
                 "--elastic lays out all anew, and --voting-replicas leaves the others as they are: say one of them"
             )
-        replicas = words["voting_replicas"]
-        return train_with_votes(config, plan, saves, words["ranks"], replicas, words["device"], words["log"], on_nodes)
-    cut_off = require_cut_off(words["cut_off"], words["elastic"], config, on_nodes)
+        return train_with_votes(request, words["voting_replicas"])
     if words["elastic"] and config.outer is not Outer.NONE:
-        return train_islands_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes, cut_off)
+        return train_islands_here(request, cut_off)
     if words["elastic"]:
-        return train_elastically_here(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
-    train_on_cluster(config, plan, saves, words["ranks"], words["device"], words["log"], on_nodes)
+        return train_elastically_here(request)
+    train_on_cluster(request)
 
 
 def as_typer_reads_it(groups: Mapping[str, tuple[type, ...]]) -> Signature:

@@ -226,6 +226,17 @@ def test_an_assignment_that_can_not_be_meant_is_refused(tmp_path: Path, text: st
         load(tmp_path / "a.toml")
 
 
+def test_what_is_written_overwrites_nothing_that_is_read(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    file = tmp_path / "a.toml"
+    file.write_text(ASSIGNMENT)
+    command = ["grade", str(folder), "--assignment", str(file)]
+    for option in ("--csv", "--json", "--junit", "--journal"):
+        assert cli.run([*command, option, str(file)]) == cli.BAD_INPUT
+        assert f"{option} would overwrite {file}" in capsys.readouterr().err
+    assert cli.run([*command, "--journal", str(tmp_path / "j"), "--csv", str(tmp_path / "j")]) == cli.BAD_INPUT
+    assert file.read_text() == ASSIGNMENT
+
+
 def test_a_spreadsheet_runs_no_learner_s_name() -> None:
     report = marks.Report("=cmd|' /C calc'!A0", (), 0, 0, False, ("-1+1",))
     assert exports.as_csv([report]).splitlines()[1] == "'=cmd|' /C calc'!A0,0,0,,'-1+1"

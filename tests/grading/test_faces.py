@@ -287,6 +287,16 @@ class TestCommands:
         shown = capsys.readouterr()
         assert "✓ ranks.ring_shift" in shown.out and f"the picture {course.root} can't be written" in shown.err
 
+    def test_a_picture_in_the_place_of_the_solution_is_refused(
+        self, course: Course, capsys: pytest.CaptureFixture
+    ) -> None:
+        file = course.file(RANKS)
+        file.parent.mkdir()
+        file.write_text(text.solution(RANKS))
+        assert rankwise("check", "ring_shift", "--picture", str(file), course=course) == 2
+        assert "--picture would overwrite" in capsys.readouterr().err
+        assert file.read_text() == text.solution(RANKS)
+
     def test_hints_come_in_order(self, course: Course, capsys: pytest.CaptureFixture) -> None:
         for _ in range(2):
             rankwise("hint", "ring_time", course=course)

@@ -139,13 +139,22 @@ def test_torchruns_rank_0_says_the_same(options: list[str], reason: str, capsys,
     assert out == "" and one_line(err) and reason in err
 
 
-def test_an_empty_text_is_refused_and_so_is_a_log_that_would_overwrite_it(tmp_path: Path, capsys):
+def test_an_empty_text_is_refused(tmp_path: Path, capsys):
     text = tmp_path / "text"
     text.touch()
     assert run(["train", "--data", str(text)]) == 2
     assert "is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "ways", ["", "--elastic", "--voting-replicas 2", "--elastic --islands 2 --outer diloco"]
+)
+def test_a_log_that_would_overwrite_the_text_is_refused(ways: str, tmp_path: Path, capsys):
+    text = tmp_path / "text"
     text.write_bytes(b"some text " * 1000)
-    assert run(["train", "--data", str(text), "--log", str(text)]) == 2
+    told = ["--ranks", "2", "--batch", "4", "--data", str(text), "--log", str(tmp_path / "." / "text")]
+    assert run(["train", *told, *ways.split()]) == 2
+    assert "--log would overwrite" in capsys.readouterr().err
     assert text.stat().st_size == 10_000
 
 
