@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+
+from .drives import all_tensors
 
 
 def watched(function: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
@@ -26,7 +27,7 @@ def watched(function: Callable[..., Any], found: list[str]) -> Callable[..., Any
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor) and leaf.numel()]
+    return [each for each in all_tensors(value) if each.numel()]
 
 
 def _share(one: Tensor, other: Tensor) -> bool:

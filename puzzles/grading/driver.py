@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from . import aliases, integrity, meters
 
@@ -118,9 +117,8 @@ def _report(job: Job, function: Callable[..., Any], arguments: dict[str, Any], g
     begin = _tick()
     values = job.drive(measured, arguments)
     values.pop("group", None)
-    told = {name: described(value) for name, value in values.items()}
-    if len(job.members) > 1:  # a later case may change them
-        told = tree_map_only(Tensor, Tensor.clone, told)
+    copies = len(job.members) > 1  # a later case may change tensors
+    told = {name: described(value, copies) for name, value in values.items()}
     return {"values": told, "ticks": (begin, _tick()), "shared": shared, **readings}
 
 
@@ -166,22 +164,27 @@ def _module(job: Job) -> Iterator[ModuleType]:
         sys.modules.pop("solution", None)
 
 
-def described(value: Any, depth: int = 0) -> tuple[str, Any]:
-    """A value as plain data: what is not a tensor, a number, a string or a sequence of them becomes its description."""
+def described(value: Any, copies: bool, depth: int = 0) -> tuple[str, Any]:
+    """A value as plain data: what is not a tensor, a number, a string or a sequence of them becomes its description.
+
+    Args:
+        copies: of tensors, so that they stay as they are now.
+    """
     if type(value) is Tensor:
-        return _tensor(value)
+        return _tensor(value, copies)
     if value is None or type(value) in (bool, int, float, str):
         return "value", value
     if type(value) in (list, tuple) and depth < 3 and len(value) < 10_000:
-        return type(value).__name__, [described(each, depth + 1) for each in value]
+        return type(value).__name__, [described(each, copies, depth + 1) for each in value]
     if isinstance(value, dist.Work):
         return "other", "a request: what it brings is in the tensor of its call, once wait() has returned"
     size = f" of {len(value):,}" if isinstance(value, list | tuple) else ""
     return "other", f"a {type(value).__name__}{size}"
 
 
-def _tensor(value: Tensor) -> tuple[str, Any]:
-    plain = value.layout is torch.strided and value.device.type == "cpu" and value.dtype in _DTYPES
-    if not plain or value.numel() * value.element_size() > MAX_BYTES:
+def _tensor(value: Tensor, copied: bool) -> tuple[str, Any]:
+    usual = value.layout is torch.strided and value.device.type == "cpu" and value.dtype in _DTYPES
+    if not usual or value.numel() * value.element_size() > MAX_BYTES:
         return "other", f"a tensor of shape {tuple(value.shape)}, {value.dtype}, {value.layout}, on {value.device}"
-    return "tensor", value.detach().contiguous()
+    plain = value.detach().contiguous()
+    return "tensor", plain.clone() if copied else plain

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
 from reference.memory.lab.storages import LiveBytes
 
 from . import drives
@@ -22,7 +19,7 @@ class OwnBytes(LiveBytes):
     """The bytes of tensors that a function makes. Not those of what was given to it: `arguments`."""
 
     def __init__(self, arguments: Any) -> None:
-        super().__init__(leaf for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
+        super().__init__(drives.all_tensors(arguments))
 
     @staticmethod
     @functools.lru_cache(maxsize=4096)

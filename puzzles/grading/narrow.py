@@ -5,11 +5,10 @@ values, which has fractions and large numbers for that. So is a message of one n
 """
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from reference.trace import Event
 
+from .drives import all_tensors
 from .puzzle import Case, Inputs
 
 _FLOATS = {
@@ -20,7 +19,7 @@ _FLOATS = {
 
 def due(inputs: Inputs) -> torch.dtype | None:
     """The narrowest dtype of floats that the ranks are given tensors in; None where they are given none."""
-    found = {leaf.dtype for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.is_floating_point()}
+    found = {each.dtype for each in all_tensors(inputs) if each.is_floating_point()}
     return min(found, key=lambda dtype: dtype.itemsize, default=None)
 
 
@@ -35,7 +34,7 @@ def narrowed(inputs: Inputs, events: list[Event]) -> Event | None:
 
 def cut(inputs: Inputs, events: list[Event]) -> Event | None:
     """The first message that brings whole numbers, as many as a tensor of floats has elements."""
-    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    tensors = all_tensors(inputs)
     if any(not tensor.is_floating_point() for tensor in tensors) or not tensors:
         return None
     sizes = {tensor.numel() for tensor in tensors} - {0, 1}

@@ -8,12 +8,10 @@ ranks, wrong at 3" says more than either.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
 from reference.cluster import OutputFlood, RankError, RemoteException, TimeLimit
 
 from . import diagnosis
+from .drives import all_tensors
 from .pool import Pool
 from .puzzle import UNWRITTEN, Case, Puzzle, short
 from .runs import Broken, Run, Solution, run_cases
@@ -130,7 +128,7 @@ def _difference(puzzle: Puzzle, run: Run) -> str:
     if not run.comparison.differences:
         return f"{run.case}: no value was compared"
     first = run.comparison.differences[0]
-    formula = not any(isinstance(leaf, Tensor) for leaf in tree_leaves(run.inputs))
+    formula = not all_tensors(run.inputs)
     if run.case.world_size == 1 and not puzzle.takes_group and formula:
         arguments = ", ".join(f"{name}={short(value)}" for name, value in run.inputs[0].items())
         place = "" if first.place == "result" else f" {first.place}:"

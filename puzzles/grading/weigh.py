@@ -10,10 +10,8 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
 from . import text, witness
+from .drives import all_tensors
 from .pool import Pool
 from .puzzle import Measure
 from .runs import Broken, Run, Solution, patiently, run_once
@@ -94,7 +92,7 @@ def _weighed(solution: Solution, pool: Pool) -> tuple[Run, int | None]:
 
 def _bytes_in(arguments: Any) -> int:
     """Of all tensors in them."""
-    return sum(leaf.nbytes for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor))
+    return sum(each.nbytes for each in all_tensors(arguments))
 
 
 def _megabytes(size: float) -> str:

@@ -1,6 +1,7 @@
 """How values are compared: the quick look at large tensors says nothing that the slow one does not."""
 
 import math
+from collections import deque
 from typing import NamedTuple
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from puzzles.grading import values
-from puzzles.grading.drives import tensors_of
+from puzzles.grading.drives import all_tensors, tensors_of
 from puzzles.grading.puzzle import Case
 
 
@@ -81,3 +82,21 @@ def test_tensors_are_found_where_they_are_and_numbers_are_passed_over():
     assert all(
         isinstance(value, Tensor) and value is each for value, each in zip(found.values(), (x, y, z), strict=True)
     )
+
+
+def test_all_tensors_are_found_whatever_they_are_in():
+    x = [torch.full((1,), float(number)) for number in range(6)]
+
+    class Pair(NamedTuple):
+        left: Tensor
+        right: list
+
+    found = all_tensors({"a": x[0], "b": [(x[1],), 7], "c": Pair(x[2], [x[3]]), "d": deque([{"e": x[4]}]), "f": x[5]})
+    assert sorted(map(float, found)) == [0, 1, 2, 3, 4, 5]
+    assert all_tensors([1, "two", None]) == []
+
+
+def test_a_list_that_is_in_itself_has_an_end():
+    around: list = [torch.ones(1)]
+    around.append(around)
+    assert all(float(each) == 1 for each in all_tensors(around))

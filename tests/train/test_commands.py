@@ -146,9 +146,7 @@ def test_an_empty_text_is_refused(tmp_path: Path, capsys):
     assert "is empty" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "ways", ["", "--elastic", "--voting-replicas 2", "--elastic --islands 2 --outer diloco"]
-)
+@pytest.mark.parametrize("ways", ["", "--elastic", "--voting-replicas 2", "--elastic --islands 2 --outer diloco"])
 def test_a_log_that_would_overwrite_the_text_is_refused(ways: str, tmp_path: Path, capsys):
     text = tmp_path / "text"
     text.write_bytes(b"some text " * 1000)

@@ -72,7 +72,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(1,), kind=KINDS, calls=(2, 40), salt=(0,)),
     drawn=(drawn(worlds=(1,), kind=KINDS, calls=range(1, 30), salt=range(1000)),),
     scale=Scale(
-        cases(worlds=(1,), kind=("along two axes", "wider"), calls=(20_000,), salt=(1,)), "the number of calls"
+        cases(worlds=(1,), kind=("along two axes", "wider"), calls=(10_000,), salt=(1,)), "the number of calls"
     ),
     inputs=a_step,
     oracle=as_planted,

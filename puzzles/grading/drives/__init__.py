@@ -5,7 +5,8 @@ there is to compare, by name: "returns" for what came back, arguments by their o
 code, so it knows nothing that would give the answer away.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from reference.trace import Op
+
+_DEEPEST = 20  # levels that are looked at: a list may be in itself
 
 
 def plain(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -37,17 +40,35 @@ def tensors_of(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
 def holds_tensors(value: Any) -> bool:
     """Whether a tensor is in it: in a list, tuple or dict, or in one of these in it. Named tuples are not looked into.
 
-    Level by level, for a trace of a step has 100,000 numbers, and most of them lie equally deep.
+    What is in them has no place that `tensors_of` could name.
+    """
+    return any(_of_tensors(level) for level in _levels(value, lambda kind: kind in (list, tuple)))
+
+
+def all_tensors(value: Any) -> list[Tensor]:
+    """All tensors in it: in a list, tuple, dict or queue, or in one of these in it."""
+    levels = _levels(value, lambda kind: issubclass(kind, (list, tuple, deque)))
+    return [each for level in levels if _of_tensors(level) for each in level if isinstance(each, Tensor)]
+
+
+def _levels(value: Any, opened: Callable[[type], bool]) -> Iterator[list[Any]]:
+    """What is in it, level by level: a trace of a step has 100,000 numbers, and most of them lie equally deep.
+
+    Args:
+        opened: of which kinds one looks at what is in them, besides dicts.
     """
     level = [value]
-    while level:
-        kinds = set(map(type, level))
-        if any(issubclass(kind, Tensor) for kind in kinds):
-            return True
-        open_ones = {kind for kind in kinds if kind in (list, tuple) or issubclass(kind, dict)}
+    for _ in range(_DEEPEST):
+        if not level:
+            return
+        yield level
+        open_ones = {kind for kind in set(map(type, level)) if issubclass(kind, dict) or opened(kind)}
         inside = (each.values() if isinstance(each, dict) else each for each in level if type(each) in open_ones)
         level = list(chain.from_iterable(inside))
-    return False
+
+
+def _of_tensors(level: list[Any]) -> bool:
+    return any(issubclass(kind, Tensor) for kind in set(map(type, level)))
 
 
 def there_and_back(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
