@@ -14,6 +14,8 @@ from typing import Any
 
 from .puzzle import Given
 
+_NO_FILE = "<string>"  # of what `eval` and `exec` make; from Python 3.13 on it is also the file of `python -c`
+
 _HOMES = ("torch.distributed", "torch", "math")  # where a reader expects a name, before the module that defines it
 
 
@@ -67,7 +69,10 @@ class Gathered:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """Its source, unindented."""
+    """Its source, unindented. Raises OSError where there is none."""
+    code = getattr(function, "__code__", None)
+    if code and code.co_filename == _NO_FILE:
+        raise OSError(f"could not get the source of {function.__name__}: it was made of a string")
     return textwrap.dedent(inspect.getsource(function)).strip()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
@@ -128,9 +129,9 @@ def test_held_out_text_is_hidden_in_the_same_places_for_any_plan(clusters: Clust
 
 
 def test_it_learns_to_find_hidden_tokens() -> None:
-    config = replace(training(batch=8), steps=30, learning_rate=0.01)
+    config = replace(training(batch=8), steps=50, learning_rate=0.01)
     losses = one_process(config).losses
-    assert losses[-1] < losses[0] - 1
+    assert mean(losses[-10:]) < losses[0] - 1
 
 
 def test_as_many_tokens_are_hidden_in_each_window() -> None:

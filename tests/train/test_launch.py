@@ -151,6 +151,7 @@ UNEQUAL = """
     torch.cuda.is_available = lambda: has
     torch.cuda.device_count = lambda: int(has)
     torch.cuda.set_device = lambda device: None
+    torch.accelerator.is_available = lambda: False  # else a torch with CUDA asks a driver that is not there
 """
 
 
