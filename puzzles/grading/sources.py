@@ -15,7 +15,6 @@ from typing import Any
 from .puzzle import Given
 
 _NO_FILE = "<string>"  # of what `eval` and `exec` make; from Python 3.13 on it is also the file of `python -c`
-
 _HOMES = ("torch.distributed", "torch", "math")  # where a reader expects a name, before the module that defines it
 
 

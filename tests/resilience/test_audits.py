@@ -48,9 +48,7 @@ def audited(plan: Plan, bit: int, wrong_in: tuple[int, ...]) -> list[set[tuple[t
         nonlocal backwards
         backwards += 1
         turn, micro_batch = divmod(backwards - 1, plan.micro_batches)
-        if (
-            dist.get_rank() != culprit or turn + 1 not in wrong_in or micro_batch
-        ):  # two flips may make up for each other
+        if dist.get_rank() != culprit or turn + 1 not in wrong_in or micro_batch:  # two flips may add up to none
             return None
         gradient = gradient.clone()
         flip(gradient, bit, int(gradient.abs().argmax()))  # a bit of a small one is lost in a sum with a large one
