@@ -13,9 +13,16 @@ TRAINING = ("torch._dynamo", "reference.train")
 
 
 def begin_importing(modules: Sequence[str] = ()) -> None:
-    """Start the process that ranks are forked from: it imports torch and these modules while this process does."""
-    from reference.cluster import forkserver  # no torch
+    """Start the process that ranks are forked from: it imports torch and these modules while this process does.
 
+    Raises:
+        ClusterError: there can be no ranks here.
+    """
+    from reference.cluster import forkserver  # no torch
+    from reference.cluster.cluster import check_platform, check_process
+
+    check_platform()
+    check_process()
     forkserver.shared(modules)
 
 

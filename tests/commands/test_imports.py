@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from rankwise.ranks import begin_importing
+from reference.cluster import ClusterError
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
@@ -35,3 +40,9 @@ with Cluster(2) as cluster:
 def test_a_rank_that_trains_finds_everything_imported():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.stdout.strip() == "[0, 0]", done.stderr
+
+
+def test_where_there_is_no_fork_a_command_says_so_at_once(monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as elsewhere, pytest.raises(ClusterError, match="use WSL"):
+        elsewhere.setattr("os.name", "nt")
+        begin_importing()
