@@ -96,8 +96,11 @@ class RunningCall:
             except TimeoutError:
                 raise self.out_of_time() from None
 
-    def collect(self) -> tuple[list[Any], Trace]:
-        """Wait for every rank. Raises the one error that explains a failure, with what had been said until then."""
+    def collect(self) -> list[Any]:
+        """Wait for every rank: what each returned.
+
+        Raises the one error that explains a failure, with what had been said until then.
+        """
         try:
             self.wait()
             self.ranks.drain()
@@ -106,13 +109,21 @@ class RunningCall:
                 with self.reading():
                     raise self.explain()
         except RankError as error:
-            with self.reading():
-                error.trace = self.supervisor.trace(self.begin) if self.supervisor else None
+            error.trace = self.trace() if self.supervisor else None
             raise
-        outcomes = [self.reports.outcomes.get(rank) or self.gone(rank) for rank in range(self.world_size)]
+        return [outcome.result for outcome in self.outcomes]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What each rank has sent back, once the call is over."""
+        return [self.reports.outcomes.get(rank) or self.gone(rank) for rank in range(self.world_size)]
+
+    def trace(self) -> Trace:
+        """What the ranks said to each other."""
         with self.reading():
-            trace = Trace(self.world_size, tuple(o.events for o in outcomes), frozenset(range(self.world_size)))
-        return [outcome.result for outcome in outcomes], trace
+            if self.supervisor:
+                return self.supervisor.trace(self.begin)
+            return Trace(self.world_size, tuple(o.events for o in self.outcomes), frozenset(range(self.world_size)))
 
     def gone(self, rank: int) -> Outcome:
         """What there is of a rank whose process has ended."""
@@ -147,8 +158,8 @@ class RunningCall:
             raise ResultError("forged report", "a report too many: the code on this rank has made it up", rank=rank)
         with self.reading():
             if report.kind is MessageKind.EVENT and self.supervisor:
-                for line in report.payload.splitlines():
-                    self.supervisor.take(rank, json.loads(line))
+                for each in json.loads(report.payload):
+                    self.supervisor.take(rank, each)
             elif report.kind is MessageKind.RESULT:
                 self.reports.outcomes[rank] = outcome = self.unpack(rank, report.payload, report.buffers)
                 if self.last and self.last.says_so(outcome.result):

@@ -285,9 +285,9 @@ class Cluster:
             self._dirty = True  # until the call has ended well
             call = RunningCall(self._ranks, self.timeout, self._plan, record, mortal, last)
             call.send(sent, self._moved())
-            outcome = call.collect()
+            results, trace = call.collect(), call.trace() if record else None
             self._dirty = call.dirty
-            return outcome
+            return results, trace
         except KeyboardInterrupt:
             error: RankError = interrupted(self._ranks.stacks(list(range(self.world_size))))
         except RankError as found:

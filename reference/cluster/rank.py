@@ -162,7 +162,7 @@ class Worker:
         if left := process.running_threads() - threads:
             more["threads"] = left
         if record:
-            more["rows"] = [call.event(self.rank).row() for call in self.recorder.calls]
+            more["rows"] = [call.event(self.rank).row() for call in self.recorder.untold]
         self.channel.send(MessageKind.RESULT, wire.with_header(more, payload), out)
 
     def call(self, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], record: bool, mortal: bool) -> Any:

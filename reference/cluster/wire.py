@@ -22,7 +22,7 @@ class MessageKind(IntEnum):
     RUN = 1  # owner to rank: a header on how to run, then a function with its arguments
     RESULT = 2  # rank to owner: a header on what else happened, then what the function returned
     FAULT = 3  # rank to owner: what went wrong, as JSON
-    EVENT = 4  # rank to supervisor: a call was posted, is waited for, is complete, as lines of JSON
+    EVENT = 4  # rank to supervisor: calls were posted, are waited for, are complete, as a list in JSON
     READY = 5  # rank to owner: the process group is there
 
 

@@ -62,6 +62,11 @@ class Recorder:
             for call in self.calls:
                 call.release()
 
+    @property
+    def untold(self) -> list[Call]:
+        """The calls that the owner of the ranks has not been told of while they ran: here, all."""
+        return self.calls
+
     def noticing(self) -> AbstractContextManager[None]:
         """To be entered around the caller's own code: what happens in there is the caller's doing."""
         return nullcontext()

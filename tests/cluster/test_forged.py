@@ -33,13 +33,21 @@ def said(kind: MessageKind, report: object, rank: int = 1) -> RankMessage:
 FORGED = [
     *(
         (MessageKind.EVENT, report)
-        for report in (b"\xff", 5, [], {}, {"what": "nothing of ours"}, {"what": "accused", "fault": 5})
+        for report in (
+            b"\xff",
+            5,
+            [5],
+            [[]],
+            [{}],
+            [{"what": "nothing of ours"}],
+            [{"what": "accused", "fault": 5}],
+        )
     ),
     *(
-        (MessageKind.EVENT, POST | part)
+        (MessageKind.EVENT, [POST | part])
         for part in ({"event": 5}, {"event": EVENT[:3]}, {"event": ["shout", *EVENT[1:]]})
     ),
-    (MessageKind.EVENT, WAIT),  # for what was never posted
+    (MessageKind.EVENT, [WAIT]),  # for what was never posted
     *((MessageKind.FAULT, report) for report in (b"\xff", 5, [], {"details": 5}, {"line": "x"})),
     (MessageKind.RESULT, b"[5]\n"),
     *(
@@ -62,8 +70,8 @@ def test_a_report_that_makes_no_sense_beside_others_is_an_error():
         receive = Event(
             rank, Op.RECV, (0, 1), 1 - rank, 0, (2,), "float32", 8, (), "", file, 1, 0, None, 0.0, None, "0"
         )
-        one.take(said(MessageKind.EVENT, POST | {"event": receive.row()}, rank))
-        one.take(said(MessageKind.EVENT, WAIT | {"file": file}, rank))
+        one.take(said(MessageKind.EVENT, [POST | {"event": receive.row()}], rank))
+        one.take(said(MessageKind.EVENT, [WAIT | {"file": file}], rank))
     with pytest.raises(ResultError, match="a report that makes no sense") as error:
         one.judge()
     assert error.value.rank == 1

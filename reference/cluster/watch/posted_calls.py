@@ -42,6 +42,8 @@ class PostedCall:
     width: int  # bytes of one row
     matched: bool = False
     partners: tuple["PostedCall", ...] = field(default=(), repr=False)
+    completed: int | None = None  # tick of its rank at which the wait for it returned
+    end: float | None = None
     source: int | None = None  # to which a receive from any rank was resolved
     source_used: bool = False  # its caller has looked at the source
     ordinal: int = 0  # position among the collectives of its group on its rank, from 1
@@ -87,9 +89,10 @@ class PostedCall:
         return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
 
     @property
-    def resolved_event(self) -> Event:
-        """The event; that of a receive from any rank with its resolved source."""
-        return self.event if self.source is None else replace(self.event, peer=self.source)
+    def final_event(self) -> Event:
+        """The event, with what is known of its end; that of a receive from any rank with its resolved source."""
+        peer = self.event.peer if self.source is None else self.source
+        return replace(self.event, peer=peer, completed=self.completed, end=self.end)
 
 
 def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:

@@ -8,6 +8,7 @@ deadlock, for certain and at once. No time limit is involved.
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from ...trace import Op, Trace
@@ -70,7 +71,7 @@ class Supervisor:
                 self.posts[rank][report["number"]].source_used = True
             case "completed":
                 post = self.posts[rank][report["number"]]
-                post.event = replace(post.event, completed=report["tick"], end=report["end"])
+                post.completed, post.end = report["tick"], report["end"]
                 if post.op is Op.RECV and post.peer is None:
                     self.mailbox.resolved(post, report["peer"])
                     self._give_others_a_moment()
@@ -111,8 +112,9 @@ class Supervisor:
 
     def trace(self, zero: float) -> Trace:
         """What the ranks have said so far, with times from `zero` on."""
-        calls = ([post for post in posts.values() if post.group_name != NEW_GROUP] for posts in self.posts)
-        events = tuple(tuple(post.resolved_event.since(zero) for post in posts) for posts in calls)
+        in_order = (sorted(posts.values(), key=attrgetter("number")) for posts in self.posts)
+        calls = ([post for post in posts if post.group_name != NEW_GROUP] for posts in in_order)
+        events = tuple(tuple(post.final_event.since(zero) for post in posts) for posts in calls)
         return Trace(self.world_size, events, frozenset(self.finished))
 
     def left_waiting(self) -> str:

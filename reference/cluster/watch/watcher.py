@@ -85,6 +85,11 @@ class Watcher(Recorder):
             self._check_end()
             self._outlast(before)
 
+    @property
+    def untold(self) -> list[Call]:
+        """None: each was reported before it was made."""
+        return []
+
     def _guard(self) -> TouchGuard:
         """To be entered in each thread: torch's modes are a thread's own."""
         return TouchGuard(self.flights, self._touched, self.gradients, self.copies)
@@ -247,7 +252,7 @@ class Watcher(Recorder):
         with self._reporting:
             reports, self._pending = (*self._pending, *reports), []
             if reports and self._channel.asked:
-                self._channel.send(wire.MessageKind.EVENT, "\n".join(map(json.dumps, reports)).encode())
+                self._channel.send(wire.MessageKind.EVENT, json.dumps(reports).encode())
 
     def _report_later(self, report: dict[str, Any]) -> None:
         """Report with whatever is told next, or at the end: nothing hangs on it."""
