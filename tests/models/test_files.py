@@ -134,4 +134,4 @@ def test_the_log_does_not_overwrite_the_text(
     (tmp_path / "text").write_bytes(WORDS)
     common = ["train", "--ranks", "1", "--model", "tiny", "--steps", "1", "--batch", "2", "--sequence", "8"]
     assert run([*common, "--data", "~/text", "--log", str(tmp_path / "text")]) == 2
-    assert "--log would overwrite the text" in capsys.readouterr().err
+    assert f"--log would overwrite {tmp_path / 'text'}" in capsys.readouterr().err

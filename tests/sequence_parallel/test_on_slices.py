@@ -28,7 +28,7 @@ def answer(name: str, inputs: list[dict]) -> dict:
     """What this rank makes of its inputs, as a drive reports it."""
     puzzle, group = catalog.find(name), dist.group.WORLD
     values = puzzle.drive(puzzle.function, {**inputs[group.rank()], "group": group})
-    return {key: described(value) for key, value in values.items() if value is not group}
+    return {key: described(value, copies=True) for key, value in values.items() if value is not group}
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
