@@ -110,7 +110,7 @@ def alone() -> list[float]:
     return losses(done.stdout)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(2)
 @needs_mpi
 @pytest.mark.parametrize("options", ["--data-parallel fsdp", "--pipeline-parallel 2 --tensor-parallel 2"])
 def test_mpiexec_starts_the_loop(alone: list[float], options: str) -> None:

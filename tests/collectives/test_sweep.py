@@ -46,7 +46,7 @@ def formula(case: c.Case, n: int) -> tuple[int, list[int]]:
     return costs.steps(n, numel, size), [costs.bytes((rank - case.root) % n, n, numel, size) for rank in range(n)]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_values_are_right_and_formulas_equal_the_trace(ranks: Cluster, n: int) -> None:
     """Steps and bytes of every rank, exactly; of the algorithms that `select` chooses, the values."""

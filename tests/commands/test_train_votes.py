@@ -18,7 +18,7 @@ START = [sys.executable, "-m", "rankwise"]
 COMMON = ["train", "--ranks", "4", "--model", "tiny", "--batch", "8", "--sequence", "16", "--precision", "fp64"]
 COMMON += ["--data-parallel", "fsdp"]
 VOTES = ["--voting-replicas", "2"]
-STEPS = 120
+STEPS = 60
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ PLANS = {
 EXACT = 1e-9
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_any_plan_learns_what_one_process_learns(clusters: Clusters, plan: Plan, kind: str) -> None:

@@ -52,6 +52,7 @@ PLANS = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", [LinearNumbers.FP8, LinearNumbers.INT8])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_any_plan_learns_what_one_process_learns(clusters: Clusters, plan: Plan, kind: LinearNumbers) -> None:

@@ -79,6 +79,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("compress", WITH_MEMORY)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_replicas_are_the_same_however_their_gradients_travel(

@@ -76,6 +76,7 @@ def peaks_of_forward(group: ProcessGroup, shape: AttentionShape, dtype: torch.dt
     return peaks
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("ratio", [1, 3, 24])
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ BUCKETS = partial(DistributedDataParallel, bucket_bytes=200)  # several paramete
 PERMISSIVE = {"naive": partial(FORMS["naive"], unused=True), "DDP": partial(BUCKETS, unused=True)}
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("n", range(1, MOST + 1))
 def test_any_number_of_ranks_equals_one_process(ranks: Cluster, n: int) -> None:
     """With one to three micro-batches, of which some have a row more than others."""

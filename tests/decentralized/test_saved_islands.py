@@ -51,6 +51,7 @@ OTHERS = ("diloco", "gossip", "fedadam", "fedprox", "scaffold", "branches")
 INSIDE = {"compressed": Plan(DataParallelism.DDP)}  # FSDP for all others
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) -> None:
     config, folder = CONFIGS[name], str(tmp_path / "run")

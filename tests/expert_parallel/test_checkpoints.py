@@ -96,6 +96,7 @@ def differences(mine: Kept, oracle: Kept) -> dict[str, float]:
     return found
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("before", "after"),
     [

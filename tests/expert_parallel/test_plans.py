@@ -66,6 +66,7 @@ CASES = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", CASES)
 def test_experts_train_as_in_one_process(clusters: Callable[..., Cluster], name: str) -> None:
     ranks, shape, plan = CASES[name]

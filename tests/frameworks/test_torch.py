@@ -49,6 +49,7 @@ def taken(clusters: Callable[..., Cluster], feature: Feature, name: str) -> tupl
     return relative_difference(mean, right()), Trace(feature.ranks, last)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("key", SOME, ids="-".join)
 def test_a_feature_learns_and_sends_what_the_catalogue_says(
     clusters: Callable[..., Cluster], key: tuple[str, str]

@@ -36,6 +36,7 @@ def measured(work: Workload) -> History:
     return gauge.history
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("how", Recompute)
 @pytest.mark.parametrize("recipe", ["fp32 Adam", "pure bf16 Adam"])
 @pytest.mark.parametrize("vocabulary", [256, 4000], ids=["small vocabulary", "large vocabulary"])

@@ -177,7 +177,7 @@ FSDP: Mapping[str, Callable] = MappingProxyType(
 )
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("how", HOWS)
 def test_whatever_models_do_equals_one_process(two: Cluster, how: str) -> None:
     for make in (*FSDP.values(), ENGINES["ZeRO-2"], ENGINES["DDP"]):

@@ -108,6 +108,7 @@ def test_every_engine_equals_one_process(two: Cluster, name: str) -> None:
         prove(two.run(on_ranks, own, make, micro_batches), one_process(own))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", ["nn.TransformerEncoder", "tied, frozen, unused, used twice", "Llama, recomputed"])
 @pytest.mark.parametrize("engine", ["DDP", "ZeRO-2", "FSDP"])
 def test_with_activations_and_state_elsewhere(two: Cluster, name: str, engine: str) -> None:

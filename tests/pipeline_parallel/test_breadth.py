@@ -116,7 +116,7 @@ def add(gradients: Gradients, number: int, gradient: Tensor | None) -> None:
         gradients[number] = gradients[number] + gradient if number in gradients else gradient
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_equals_one_process(clusters: Callable[..., Cluster], name: str) -> None:
     """In float64 the order of additions costs 1e-15, a mistake 1e-3."""

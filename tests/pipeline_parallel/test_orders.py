@@ -17,6 +17,7 @@ from .pipes import ALL, LOOPED, STRAIGHT, Make
 ORDERS = STRAIGHT | LOOPED
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", ORDERS)
 def test_every_order_computes_a_step(name: str) -> None:
     for p in range(1, 9):

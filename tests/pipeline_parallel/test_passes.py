@@ -120,6 +120,7 @@ def test_one_stage_a_rank_is_gathered_once() -> None:
         assert gathers(order(4, 8)) == [{rank: 1} for rank in range(4)]
 
 
+@pytest.mark.turns(3)
 @named
 def test_no_message_waits_for_ever_where_each_channel_has_a_communicator(name: str) -> None:
     for p in range(1, 9):

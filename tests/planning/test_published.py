@@ -91,7 +91,7 @@ def test_steps_that_were_fitted_are_met() -> None:
 
 
 def test_rows_for_validation_do_not_move_the_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fit.fitted.__wrapped__("a100")
+    before = fit.fitted("a100")
     lies = tuple(
         row if row.is_for_fitting else Measurement(row.row, 3 * row.seconds, row.file) for row in measurements()
     )

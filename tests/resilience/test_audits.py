@@ -63,6 +63,7 @@ def audited(plan: Plan, bit: int, wrong_in: tuple[int, ...]) -> list[set[tuple[t
     return found
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("wrong_in", [FOR_THE_NEIGHBOUR, ITS_OWN, ALWAYS], ids=["neighbour", "own", "always"])
 @pytest.mark.parametrize(("plan", "ranks"), PLANS, ids=IDS)
 def test_the_rank_is_named(clusters: Clusters, plan: Plan, ranks: int, wrong_in: tuple[int, ...]) -> None:

@@ -58,6 +58,7 @@ def run(plan: Plan, poison: tuple[int, ...], skipped: tuple[int, ...] = ()) -> t
     return guard.run(STEPS), guard.spikes, state_of(training)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("form", [DataParallelism.DDP, DataParallelism.ZERO1, DataParallelism.FSDP])
 @pytest.mark.parametrize("poison", [(9,), (9, 10), (8, 13)], ids=["one", "two in a row", "two spikes"])
 def test_losses_are_those_of_a_run_that_never_saw_them(

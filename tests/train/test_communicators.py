@@ -48,6 +48,7 @@ def oracle() -> Record:
     return one_process(CONFIG)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("communicate", [Native, ByHand, Fastest])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_every_communicator_trains_what_one_process_does(

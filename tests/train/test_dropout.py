@@ -57,6 +57,7 @@ def described(value: object) -> str:
     return ", ".join(words + ["sequence"] * value.sequence_parallel)
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("model", [TIED, UNTIED], ids=["tied", "untied"])
 @pytest.mark.parametrize("ranks, plan", LAYOUTS, ids=described)
 def test_any_layout_drops_what_one_process_drops(clusters: Clusters, ranks: int, plan: Plan, model: GPTConfig):

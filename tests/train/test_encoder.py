@@ -87,6 +87,7 @@ def training(model: EncoderConfig = MODEL, batch: int = 12) -> TrainConfig:
     )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", PLANS)
 def test_any_plan_equals_one_process(clusters: Clusters, name: str) -> None:
     ranks, plan = PLANS[name]

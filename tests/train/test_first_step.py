@@ -49,7 +49,7 @@ def record(config: TrainConfig, plan: Plan) -> Record:
         return on_ranks(config, dist.group.WORLD, CPU, plan)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("number", range(17))
 def test_plans_equal_one_process_as_they_run_on_gpus(clusters: Clusters, number: int) -> None:
     """Each schedule. What warms up leaves nothing behind: not a bit of a gradient."""

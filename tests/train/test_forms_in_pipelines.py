@@ -82,6 +82,7 @@ def sent(trace: Trace) -> list[int]:
     return bytes_by_axis(Trace(trace.world_size, tuple(map(tuple, last))), MESH)["data"]
 
 
+@pytest.mark.turns(4)
 @piped
 @pytest.mark.parametrize("form", [DataParallelism.FLAT, DataParallelism.DDP, DataParallelism.ZERO1])
 def test_gradients_are_sent_once_a_step_however_many_micro_batches(

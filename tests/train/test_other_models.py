@@ -63,7 +63,7 @@ def training(model: GPTConfig, batch: int = 12) -> TrainConfig:
     )
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("model", MODELS)
 def test_any_plan_equals_one_process(clusters: Clusters, model: str, plan: str) -> None:

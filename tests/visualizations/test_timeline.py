@@ -24,6 +24,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("n", [2, 8, 16])
 def test_every_picture_can_be_read(monkeypatch, n, name):

@@ -23,6 +23,7 @@ MESHES = [(2, 2), (2, 3), (4, 2), (1, 3), (3, 1)]
 """(replicas, shards). One replica is FSDP, one shard is DDP."""
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_any_mesh_equals_one_process(ranks: Cluster, mesh: tuple[int, int]) -> None:
     """And all ranks of it each other, to the last bit."""

@@ -80,6 +80,7 @@ def recipe(stage: Stage, precision: Precision) -> Recipe:
     return RECIPES["mixed Adam" if precision is PAPER else names[precision.compute.itemsize]]
 
 
+@pytest.mark.turns(5)
 @pytest.mark.parametrize("stage", Stage)
 @pytest.mark.parametrize("precision", [PRECISIONS["fp32"], PRECISIONS["bf16"], PAPER], ids=["fp32", "bf16", "paper"])
 def test_state_is_that_of_the_table(ranks: Cluster, precision: Precision, stage: Stage) -> None:

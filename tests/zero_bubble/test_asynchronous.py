@@ -99,6 +99,7 @@ def test_a_run_sees_and_keeps_the_versions_that_were_planned(clusters: Clusters,
     assert {action: there for action, (_, there) in found.items()} == versions
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("p", "m", "optimizer"), SIZES)
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_ranks_learn_what_one_process_learns_from_late_gradients(

@@ -49,6 +49,7 @@ def all_rows(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.parametrize("row", rows)(pytest.mark.parametrize("times_p", [1, 2])(test))
 
 
+@pytest.mark.turns(3)
 @all_rows
 def test_the_bubble_is_no_larger_than_the_papers(row: int, times_p: int) -> None:
     """Tables 3, 4 and 9 of arXiv 2401.10241, printed to four digits."""

@@ -139,7 +139,7 @@ PUZZLE = Puzzle(
             twins=lambda so_far: range(1, so_far.n * so_far.here // 2 + 1),
         ),
     ),
-    large=case(1, tokens=8000, here=4, k=3, twins=2, width=64),
+    large=case(1, tokens=5000, here=4, k=3, twins=2, width=64),
     inputs=a_rank,
     oracle=one_process_that_forgets_nothing,
     drive=in_two_micro_batches,

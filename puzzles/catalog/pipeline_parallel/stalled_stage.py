@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
 
 from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases, drawn
 from reference.pipeline_parallel import orders
@@ -76,7 +77,7 @@ OTHERS = {  # of which each check has one
     for hangs in (True, False)
 }
 MANY = {  # ranks, or micro-batches
-    "the last of 6,000 ranks hangs": Scene(orders.gpipe(6000, 4), "computing", (5999,), hangs="B5999.0"),
+    "the last of 10,000 ranks hangs": Scene(orders.gpipe(10_000, 1), "computing", (9999,), hangs="B9999.0"),
     "lost among 5,000 micro-batches": Scene(orders.one_f_one_b(2, 5000), "message", (1, 0), lost="B1.4800"),
 }
 NAMED = SCENES | OTHERS | MANY
@@ -89,6 +90,7 @@ def needed_by(scene: Scene, action: Action) -> Action | None:
     return Action(kind, other, micro_batch) if 0 <= other < scene.schedule.stages else None
 
 
+@cache
 def halted(scene: Scene) -> tuple[list[int], list[bool]]:
     """Let every rank continue that can: how much each has done, and whether it is inside an action."""
     walk, made = Walk(scene.schedule.lines), set()
@@ -225,7 +227,7 @@ PUZZLE = Puzzle(
         ),
         Wrong(
             "each question goes through what all have done",
-            diagnosis=r"more than 2 s of processor time for scene=the last of 6,000 ranks hangs: .*the square of",
+            diagnosis=r"more than 2 s of processor time for scene=the last of 10,000 ranks hangs: .*the square of",
             edits=(
                 ("from reference", "from itertools import chain, islice\n\nfrom reference"),
                 ("lines[source][: done[source]]:", "chain.from_iterable(map(islice, lines, done)):"),

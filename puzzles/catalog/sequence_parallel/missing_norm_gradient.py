@@ -128,7 +128,7 @@ PUZZLE = Puzzle(
     cases=cases(worlds=(4,), batch=(2,), slice=(2,), width=(4,), hidden=(2,), steps=(2,))
     + cases(worlds=(2, 3, 1, 5), batch=(1,), slice=(3,), width=(3,), hidden=(3,), steps=(2,))
     + cases(worlds=(4,), members=(0, 2, 3), batch=(2,), slice=(2,), width=(3,), hidden=(2,), steps=(2,)),
-    drawn=on_any_ranks(batch=(1, 2), slice=(2, 3), width=(2, 3, 4), hidden=(1, 2), steps=(2,)),
+    drawn=on_any_ranks(batch=(1, 2), slice=(2, 3), width=(2, 3, 4), hidden=(1, 2), steps=(1,)),
     inputs=a_slice_and_the_weights,
     oracle=one_process_with_all_tokens,
     judge=one_message_for_gradients,
