@@ -17,7 +17,7 @@ from . import pickling, verdict, wire
 from .arguments import Packed
 from .errors import Interrupted, OutputFlood, RankDied, RankError, ResultError
 from .output import FLOOD, WINDOW
-from .patience import Patience
+from .patience import Patience, ready
 from .ranks import Exit, RankMessage, Ranks
 from .verdict import Messages, Outcome, Reports
 from .watch.supervisor import Supervisor
@@ -75,7 +75,7 @@ class RunningCall:
         last: Last | None = None,
     ) -> None:
         self.ranks, self.world_size, self.timeout = ranks, ranks.world_size, timeout
-        self.supervisor = Supervisor(self.world_size) if plan["watch"] else None
+        self.supervisor = Supervisor(self.world_size, self.ready) if plan["watch"] else None
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
         self.reports = Reports(self.world_size, mortal=mortal)
@@ -215,6 +215,10 @@ class RunningCall:
         if self.reports.failed and self.supervisor:
             return all(map(self.supervisor.blocked, silent))
         return not silent
+
+    def ready(self, rank: int) -> bool:
+        """Whether a rank computes, or stands in the queue for a processor."""
+        return ready(self.ranks.pids[rank])
 
     def suspicion(self) -> float:
         """When the supervisor wants to look again."""

@@ -63,6 +63,13 @@ def _is_ready(thread: Path) -> bool:
     return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
+def ready(process: int) -> bool:
+    """True where a thread of a process computes, or stands in the queue for a processor; False where none can tell."""
+    with contextlib.suppress(OSError, IndexError):
+        return any(map(_is_ready, Path(f"/proc/{process}/task").iterdir()))
+    return False
+
+
 class Patience:
     """The time of one call.
 

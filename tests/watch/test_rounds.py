@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster.errors import MismatchError, RequestError
-from reference.cluster.watch import supervisor
+from reference.cluster.watch import moment
 from tests.watch.told import Told
 
 
@@ -30,12 +30,35 @@ def test_no_patience_where_no_rank_runs() -> None:
     assert isinstance(told.supervisor.judge(), MismatchError)
 
 
-def test_patience_ends_while_a_rank_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_PATIENCE", 0.01)
+def verdict_of(told: Told) -> object:
+    """What the supervisor says once it has looked as often as it wants to, within a second."""
+    begin = time.monotonic()
+    while told.supervisor.judge() is None and time.monotonic() < begin + 1:
+        time.sleep(max(0.0, told.supervisor.deadline - time.monotonic()))
+    return told.supervisor.judge()
+
+
+def test_patience_ends_while_a_rank_sleeps() -> None:
     told = Told()
     told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
-    time.sleep(0.02)
-    assert isinstance(told.supervisor.judge(), MismatchError)
+    begin = time.monotonic()
+    assert isinstance(verdict_of(told), MismatchError)
+    assert moment.SHORT < time.monotonic() - begin < moment.LONG
+
+
+def test_patience_lasts_while_a_rank_stands_in_the_queue_for_a_processor() -> None:
+    asked = []
+    told = Told(ready=lambda rank: asked.append(rank) or len(asked) < 5)
+    told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
+    assert isinstance(verdict_of(told), MismatchError)
+    assert asked == [2] * 6, "the others wait; and a rank may sleep for an instant"
+
+
+def test_patience_ends_where_a_rank_only_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moment, "LONG", 0.2)
+    told = Told(ready=lambda rank: True)
+    told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
+    assert isinstance(verdict_of(told), MismatchError)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -48,14 +71,12 @@ def test_of_messages_that_do_not_fit_always_the_same_is_told(order: tuple[int, .
     assert isinstance(error, MismatchError) and error.rank == 0
 
 
-def test_a_message_that_does_not_fit_is_told_while_a_rank_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_PATIENCE", 0.01)
+def test_a_message_that_does_not_fit_is_told_while_a_rank_sleeps() -> None:
     told = Told()
     told(0, "send", 1, 3), told(1, "recv", 0, 2)
     assert told.supervisor.judge() is None
     assert told.supervisor.deadline > time.monotonic()
-    time.sleep(0.02)
-    assert isinstance(told.supervisor.judge(), MismatchError)
+    assert isinstance(verdict_of(told), MismatchError)
 
 
 def reads_too_early() -> None:

@@ -1,6 +1,7 @@
 """A supervisor of three ranks, told by hand what ranks report, in any order and as late as one likes."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 
 from reference.cluster.watch.supervisor import Supervisor
@@ -12,8 +13,8 @@ CALL = {"what": "post", "function": "call", "strides": [], "pieces": [], "receiv
 class Told:
     """A supervisor of three ranks, and short ways to report to it."""
 
-    def __init__(self) -> None:
-        self.supervisor = Supervisor(3)
+    def __init__(self, ready: Callable[[int], bool] = lambda rank: False) -> None:
+        self.supervisor = Supervisor(3, ready)
         self.numbers = [count() for _ in range(3)]
         self.last = Counter()
 

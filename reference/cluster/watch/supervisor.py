@@ -5,8 +5,8 @@ every rank that has not finished waits for a call that lacks its partner, no rep
 deadlock, for certain and at once. No time limit is involved.
 """
 
-import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -16,10 +16,9 @@ from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
 from .drift import Drift
 from .matching import CollectiveRounds, Finding, Mailbox, disagreement
+from .moment import Moment
 from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
-
-_PATIENCE = 0.1  # seconds that ranks which still run have to join, to wait or to finish: they show which is the odd one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +37,14 @@ class Wait:
 
 
 class Supervisor:
-    """Pairs the calls of all ranks of one run."""
+    """Pairs the calls of all ranks of one run.
 
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
+    Args:
+        ready: whether a rank computes, or stands in the queue for a processor.
+    """
+
+    def __init__(self, world_size: int, ready: Callable[[int], bool] = lambda rank: False) -> None:
+        self.world_size, self._ready = world_size, ready
         self.races, self.drift = Races(world_size), Drift()
         self.mailbox, self.rounds = Mailbox(self.races), CollectiveRounds()
         self.posts: list[dict[int, PostedCall]] = [{} for _ in range(world_size)]
@@ -49,9 +52,10 @@ class Supervisor:
         self.futures: list[PostedCall] = []
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
-        self.suspects: dict[int, tuple[float, dict[int, PostedCall]]] = {}
+        self.suspects: dict[int, tuple[Moment, dict[int, PostedCall]]] = {}
         self.accusations: list[Finding] = []  # of ranks against their own code
-        self.patience = self.due = float("inf")
+        self.patience: Moment | None = None  # of ranks that are not stuck where others are
+        self.due: Moment | None = None  # of ranks beside those of the findings
         self.verdict: RankError | None = None
 
     def take(self, rank: int, report: dict[str, Any]) -> None:
@@ -104,7 +108,8 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
-        return min((self.patience, self.due, *(when for when, _ in self.suspects.values())))
+        moments = (self.patience, self.due, *(moment for moment, _ in self.suspects.values()))
+        return min((moment.look for moment in moments if moment), default=float("inf"))
 
     def last_call(self, rank: int) -> PostedCall | None:
         """The last call that a rank posted."""
@@ -136,7 +141,7 @@ class Supervisor:
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
-            self.suspects[id(calls)] = (time.monotonic() + _PATIENCE, calls)
+            self.suspects[id(calls)] = (Moment(self._some_run), calls)
 
     @property
     def findings(self) -> list[Finding]:
@@ -146,7 +151,7 @@ class Supervisor:
     def _give_others_a_moment(self) -> None:
         """From the first finding on."""
         if self.findings:
-            self.due = min(self.due, time.monotonic() + _PATIENCE)
+            self.due = self.due or Moment(self._some_run)
 
     def _finding(self, final: bool) -> RankError | None:
         """The first finding in the order of the program, of the lowest rank: the same one whichever report is first."""
@@ -154,22 +159,30 @@ class Supervisor:
             return None
         told = self.finished.union(rank for _, rank, _ in self.accusations)
         at_rest = all(rank in told or self.waits[rank] for rank in range(self.world_size))
-        if not (final or at_rest or time.monotonic() >= self.due):
+        if not (final or at_rest or (self.due and self.due.over)):
             return None
         *_, error = min(self.findings, key=lambda finding: finding[:2])
         return error
 
     def _mismatch(self, final: bool) -> RankError | None:
         """The error of a round that does not fit: once all are in it, none can come, or patience has run out."""
-        for when, calls in self.suspects.values():
+        for moment, calls in self.suspects.values():
             complete = len(calls) == len(next(iter(calls.values())).group)
-            if complete or final or self._at_rest() or time.monotonic() >= when:
+            if complete or final or self._at_rest() or moment.over:
                 return disagreement(calls)
         return None
 
     def _at_rest(self) -> bool:
         """True where no rank runs: each has finished or waits."""
-        return all(rank in self.finished or self.blocked(rank) for rank in range(self.world_size))
+        return not self._on_their_way()
+
+    def _on_their_way(self) -> list[int]:
+        """The ranks that have not finished and do not wait."""
+        return [rank for rank in range(self.world_size) if rank not in self.finished and not self.blocked(rank)]
+
+    def _some_run(self) -> bool:
+        """True where a rank that has yet to finish or to wait could do so, once it has a processor."""
+        return any(map(self._ready, self._on_their_way()))
 
     def blocked(self, rank: int) -> Wait | None:
         """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
@@ -204,8 +217,8 @@ class Supervisor:
 
     def _patient(self) -> bool:
         """True once the ranks that still run have had their moment to finish or to wait."""
-        self.patience = min(self.patience, time.monotonic() + _PATIENCE)
-        return time.monotonic() >= self.patience
+        self.patience = self.patience or Moment(self._some_run)
+        return self.patience.over
 
     def _needs(self, post: PostedCall) -> list[int]:
         """Ranks without which a call can't be complete."""
