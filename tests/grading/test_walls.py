@@ -49,16 +49,34 @@ def verdict(monkeypatch: pytest.MonkeyPatch):
 
 DATA = "import torch.distributed.distributed_c10d as c10d\nimport os, sys, socket, ctypes\n"
 HIDE = "recorder = dist.group.WORLD.recorder\nkept = len(recorder.calls)\n{}\ndel recorder.calls[kept:]\n"
+UNTOLD = "recorder = dist.group.WORLD.recorder\nrecorder.report = lambda *reports: None\n{}\ndel recorder.report\n"
+SMALLER = """
+recorder = dist.group.WORLD.recorder
+tell = recorder.report
+
+def told(*reports):
+    for report in reports:
+        if report["what"] == "post":
+            report["event"] = [*report["event"][:6], 0, *report["event"][7:]]
+    tell(*reports)
+
+recorder.report = told
+"""
 GATHER = "dist.all_gather([torch.empty_like(x) for _ in range(n)], x, group=group)"
 STORE = "store = c10d._get_default_store()\n"
 KERNEL = r"the kernel counted [\d,]+ B between the ranks that the trace does not have"
 
 HIDDEN = {
-    "a native collective, taken out of the record": (program(end=HIDE.format(GATHER)), KERNEL),
+    "a native collective, taken out of the record": (
+        program(end=HIDE.format(GATHER)),
+        "rank 0 sent 48 B where 24 must do",  # the owner was told before it was made
+    ),
     "a message more, taken out of the record": (
         program(end=HIDE.format("dist.barrier(group=group)")),
-        KERNEL,
+        "it takes 2 steps where 1 must do",
     ),
+    "a collective of which the owner is not told": (program(end=UNTOLD.format(GATHER)), rf"{KERNEL}|makes no sense"),
+    "calls that are told as smaller ones": (program(inside=SMALLER), r"kernel counted|nothing was sent|no rank sent"),
     "a collective of the group below the tap": (
         program(inside="if n > 1:\n    group.carrier.allreduce([x.clone()]).wait()\n"),
         KERNEL,
@@ -90,10 +108,6 @@ HIDDEN = {
         ),
         KERNEL,
     ),
-    "a call with elements of no bytes": (
-        program(end="for work in works:\n    work.call.item_size = 0\n"),
-        r"kernel counted|nothing was sent|no rank sent more",
-    ),
     "a clock of calls that is set back": (
         program(inside="dist.group.WORLD.recorder.tick -= 1000\n"),
         r"outside of the function|nothing was sent|makes no sense|must travel",
@@ -118,6 +132,12 @@ def test_what_ranks_tell_each_other_beside_the_trace_is_named(name: str, verdict
     said = verdict(source)
     assert not said.passed, name
     assert re.search(reason, said.reason), said.reason
+
+
+def test_what_is_changed_in_the_record_of_a_call_once_it_is_made_changes_nothing(verdict) -> None:
+    plain, changed = verdict(RIGHT), verdict(program(end="for work in works:\n    work.call.item_size = 0\n"))
+    assert plain.passed and changed.passed
+    assert changed.table == plain.table and changed.table[0].yours > 0
 
 
 def test_a_right_solution_is_never_accused(verdict) -> None:
