@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster.errors import MismatchError, RequestError
-from reference.cluster.watch import moment
+from reference.cluster.watch import grace_period
 from tests.watch.told import Told
 
 
@@ -43,7 +43,7 @@ def test_patience_ends_while_a_rank_sleeps() -> None:
     told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
     begin = time.monotonic()
     assert isinstance(verdict_of(told), MismatchError)
-    assert moment.SHORT < time.monotonic() - begin < moment.LONG
+    assert grace_period.SHORT < time.monotonic() - begin < grace_period.LONG
 
 
 def test_patience_lasts_while_a_rank_stands_in_the_queue_for_a_processor() -> None:
@@ -55,7 +55,7 @@ def test_patience_lasts_while_a_rank_stands_in_the_queue_for_a_processor() -> No
 
 
 def test_patience_ends_where_a_rank_only_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moment, "LONG", 0.2)
+    monkeypatch.setattr(grace_period, "LONG", 0.2)
     told = Told(ready=lambda rank: True)
     told(0, "all_reduce", None, 3), told(1, "all_reduce", None, 2)
     assert isinstance(verdict_of(told), MismatchError)

@@ -15,8 +15,8 @@ from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
 from ..verdict import from_fault
 from .drift import Drift
+from .grace_period import GracePeriod
 from .matching import CollectiveRounds, Finding, Mailbox, disagreement
-from .moment import Moment
 from .posted_calls import NEW_GROUP, Place, PostedCall, blame, from_report, ranks_text, wrapped
 from .races import Races
 
@@ -52,10 +52,10 @@ class Supervisor:
         self.futures: list[PostedCall] = []
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
-        self.suspects: dict[int, tuple[Moment, dict[int, PostedCall]]] = {}
+        self.suspects: dict[int, tuple[GracePeriod, dict[int, PostedCall]]] = {}
         self.accusations: list[Finding] = []  # of ranks against their own code
-        self.patience: Moment | None = None  # of ranks that are not stuck where others are
-        self.due: Moment | None = None  # of ranks beside those of the findings
+        self.patience: GracePeriod | None = None  # of ranks that are not stuck where others are
+        self.due: GracePeriod | None = None  # of ranks beside those of the findings
         self.verdict: RankError | None = None
 
     def take(self, rank: int, report: dict[str, Any]) -> None:
@@ -78,14 +78,14 @@ class Supervisor:
                 post.completed, post.end = report["tick"], report["end"]
                 if post.op is Op.RECV and post.peer is None:
                     self.mailbox.resolved(post, report["peer"])
-                    self._give_others_a_moment()
+                    self._give_others_time()
             case "replica":
                 self.verdict = self.verdict or self.drift.handle(rank, report)
             case "future":
                 self.futures.append(self.posts[rank][report["number"]])
             case "accused":
                 self.accusations.append((len(self.posts[rank]), rank, from_fault(rank, report["fault"])))
-                self._give_others_a_moment()
+                self._give_others_time()
             case "caught":
                 self.caught.setdefault(rank, report["error"])
             case other:
@@ -108,8 +108,8 @@ class Supervisor:
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
-        moments = (self.patience, self.due, *(moment for moment, _ in self.suspects.values()))
-        return min((moment.look for moment in moments if moment), default=float("inf"))
+        periods = (self.patience, self.due, *(period for period, _ in self.suspects.values()))
+        return min((period.look for period in periods if period), default=float("inf"))
 
     def last_call(self, rank: int) -> PostedCall | None:
         """The last call that a rank posted."""
@@ -137,21 +137,21 @@ class Supervisor:
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
             self.mailbox.post(post)
-            self._give_others_a_moment()
+            self._give_others_time()
             return
         calls = self.rounds.post(post)
         if disagreement(calls) and id(calls) not in self.suspects:
-            self.suspects[id(calls)] = (Moment(self._some_run), calls)
+            self.suspects[id(calls)] = (GracePeriod(self._some_run), calls)
 
     @property
     def findings(self) -> list[Finding]:
         """What is wrong on one rank, and may be on others, too, whose reports have not come in."""
         return self.mailbox.misfits + self.accusations
 
-    def _give_others_a_moment(self) -> None:
+    def _give_others_time(self) -> None:
         """From the first finding on."""
         if self.findings:
-            self.due = self.due or Moment(self._some_run)
+            self.due = self.due or GracePeriod(self._some_run)
 
     def _finding(self, final: bool) -> RankError | None:
         """The first finding in the order of the program, of the lowest rank: the same one whichever report is first."""
@@ -166,9 +166,9 @@ class Supervisor:
 
     def _mismatch(self, final: bool) -> RankError | None:
         """The error of a round that does not fit: once all are in it, none can come, or patience has run out."""
-        for moment, calls in self.suspects.values():
+        for period, calls in self.suspects.values():
             complete = len(calls) == len(next(iter(calls.values())).group)
-            if complete or final or self._at_rest() or moment.over:
+            if complete or final or self._at_rest() or period.over:
                 return disagreement(calls)
         return None
 
@@ -216,8 +216,8 @@ class Supervisor:
         return next((self._with_caught(error) for error in errors if error), None)
 
     def _patient(self) -> bool:
-        """True once the ranks that still run have had their moment to finish or to wait."""
-        self.patience = self.patience or Moment(self._some_run)
+        """True once the ranks that still run have had their time to finish or to wait."""
+        self.patience = self.patience or GracePeriod(self._some_run)
         return self.patience.over
 
     def _needs(self, post: PostedCall) -> list[int]:

@@ -1,7 +1,7 @@
-"""The moment that ranks have before they are judged: those that still run show which one is the odd one.
+"""The grace period that ranks have before they are judged: those that still run show which one is the odd one.
 
 A tenth of a second is enough for a rank that has a processor. On a busy machine one may still stand in the queue for
-it: while one is ready to run, the moment lasts, up to a second: it may as well compute.
+it: while one is ready to run, the period lasts, up to a second: it may as well compute.
 """
 
 import time
@@ -12,8 +12,8 @@ _AGAIN = 0.02  # seconds between two looks
 _IDLE = 2  # looks in a row at which none was: a rank may sleep for an instant, in the kernel
 
 
-class Moment:
-    """A moment that begins now.
+class GracePeriod:
+    """A grace period that begins now.
 
     Args:
         running: whether a rank that has yet to join, to wait or to finish is ready to run.
