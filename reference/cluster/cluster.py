@@ -267,7 +267,7 @@ class Cluster:
         record: bool,
         mortal: bool = False,
         last: Last | None = None,
-    ) -> tuple[list[Any], Trace]:
+    ) -> tuple[list[Any], Trace | None]:
         with self._held():
             self._ranks.wake()
             try:
@@ -279,7 +279,8 @@ class Cluster:
 
     def _attempt(
         self, sent: Sequence[Packed], fn: Callable[..., Any], record: bool, mortal: bool, last: Last | None
-    ) -> tuple[list[Any], Trace]:
+    ) -> tuple[list[Any], Trace | None]:
+        """What each rank returned, and what they said where that is recorded. Raises RankError and ClusterError."""
         try:
             self._settle()
             self._dirty = True  # until the call has ended well
