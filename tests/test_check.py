@@ -112,6 +112,11 @@ def test_in_as_many_turns_as_there_are_each_parameter_has_its_own_once(first: in
     assert not set(always) & set(out_of_turn([*always, *by_turns], first))
 
 
+def test_a_function_of_few_parameters_has_one_of_them_in_every_turn() -> None:
+    few = [Item("t.py", f"test_x[{i}]", turns=5) for i in range(3)]
+    assert [len(few) - len(out_of_turn(few, turn)) for turn in range(10)] == [1] * 10
+
+
 def test_the_day_has_its_turn_unless_one_asks_for_another_or_for_all() -> None:
     assert in_turn(["-x"], 7) == ["--turn=7", "-x"]
     assert in_turn(["--turn", "3"], 7) == ["--turn", "3"]

@@ -58,7 +58,7 @@ def test_what_a_cell_prints_is_stored_as_one_text_however_long_it_takes(tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.turns(20)
+@pytest.mark.turns(19)
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     root = course(False)
@@ -69,7 +69,7 @@ def test_a_lesson_runs_with_nothing_solved(lesson: str, course: Callable[[bool],
 
 
 @pytest.mark.long
-@pytest.mark.turns(20)
+@pytest.mark.turns(19)
 @pytest.mark.parametrize("lesson", [*LESSONS[5:], *LESSONS[:5]])  # five days apart from the turn above
 def test_a_lesson_runs_with_everything_solved(lesson: str, course: Callable[[bool], Path]) -> None:
     """Every cell that can tell: a puzzle, what asks for an answer, and what these need. The others run as above."""
