@@ -1,6 +1,7 @@
 """Predictions against steps and memory that were published, and against what the papers' own formulas say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,16 +91,21 @@ def test_steps_that_were_fitted_are_met() -> None:
     assert accuracy(llama).mape <= 0.04
 
 
-def test_rows_for_validation_do_not_move_the_constants(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fit.fitted("a100")
-    lies = tuple(
-        row if row.is_for_fitting else Measurement(row.row, 3 * row.seconds, row.file) for row in measurements()
-    )
-    monkeypatch.setattr(fit, "measurements", lambda: lies)
-    assert fit.fitted.__wrapped__("a100") == before
-    halved = tuple(Measurement(row.row, row.seconds / 2, row.file) for row in measurements())
-    monkeypatch.setattr(fit, "measurements", lambda: halved)
-    assert fit.fitted.__wrapped__("a100") != before
+@pytest.mark.parametrize("kind", fit.RECIPES)
+def test_rows_for_validation_do_not_move_the_constants(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A fit knows only what it is given: rows for fitting, of this kind of GPU, none of them left out."""
+    given = []
+
+    def seen(rows: Sequence[Measurement], *_: object) -> Constants:
+        given.extend(rows)
+        return Constants()
+
+    monkeypatch.setattr(fit, "fit", seen)
+    monkeypatch.setattr(fit, "fitted", fit.fitted.__wrapped__)  # neither what was found before, nor this for others
+    monkeypatch.setitem(fit.RECIPES, kind, replace(fit.RECIPES[kind], prior=None))
+    fit.fitted(kind)
+    wanted = [row for row in measurements() if row.kind_of_gpu == kind and row.file.startswith("train")]
+    assert given and sorted(map(id, given)) == sorted(map(id, wanted))
 
 
 def test_the_constants_are_those_of_the_fit() -> None:
