@@ -1,7 +1,8 @@
 """What every rank of any plan sends along every axis is what the formulas say; and what that is, by hand."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -131,15 +132,15 @@ def elements(found: list[Traffic]) -> int:
 
 
 @pytest.fixture(scope="module")
-def traces(clusters: Callable[..., Cluster]) -> Iterator[dict[str, Traced]]:
-    """A step of each case on eight ranks."""
-    yield dict(zip(CASES, traces_of(list(CASES.values()), clusters(8, preload=("torch._dynamo",))), strict=True))
+def traced(clusters: Callable[..., Cluster]) -> Callable[[str], Traced]:
+    """A step of a case on eight ranks, taken once."""
+    return cache(lambda case: next(traces_of([CASES[case]], clusters(8))))
 
 
 @pytest.mark.turns(3)
 @pytest.mark.parametrize("case", CASES)
-def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, traces: dict[str, Traced]) -> None:
-    trace, chosen = traces[case]
+def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, traced: Callable[[str], Traced]) -> None:
+    trace, chosen = traced(case)
     assert not trace.unmatched
     assert differences(CASES[case], trace, chosen) == []
 
@@ -154,15 +155,15 @@ def test_every_rank_sends_along_every_axis_what_the_formulas_say(case: str, trac
         ("ring, zigzag", {"context_method": ContextMethod.ALL_GATHER}),
     ],
 )
-def test_the_bytes_of_another_plan_differ(case: str, other: dict[str, object], traces: dict[str, Traced]) -> None:
+def test_the_bytes_of_another_plan_differ(case: str, other: dict[str, object], traced: Callable[[str], Traced]) -> None:
     deal = CASES[case]
     windows = deal.config.batch * other.get("micro_batches", deal.plan.micro_batches) // deal.plan.micro_batches
     config = replace(deal.config, batch=windows)
-    assert differences(Deal(8, config, replace(deal.plan, **other)), *traces[case])
+    assert differences(Deal(8, config, replace(deal.plan, **other)), *traced(case))
 
 
-def test_where_tokens_go_decides_what_travels(traces: dict[str, Traced]) -> None:
-    trace, chosen = traces["experts"]
+def test_where_tokens_go_decides_what_travels(traced: Callable[[str], Traced]) -> None:
+    trace, chosen = traced("experts")
     elsewhere = [{layer: (of_rank + 1) % EXPERTS.experts for layer, of_rank in each.items()} for each in chosen]
     assert differences(CASES["experts"], trace, elsewhere)
 
@@ -190,7 +191,7 @@ def second_step_of_the_cube() -> None:
 @pytest.fixture(scope="module")
 def cube(clusters: Callable[..., Cluster]) -> Trace:
     """Two ranks on each of three axes."""
-    return cut(clusters(8, preload=("torch._dynamo",)).trace(second_step_of_the_cube)[1])[1]
+    return cut(clusters(8).trace(second_step_of_the_cube)[1])[1]
 
 
 def test_two_ranks_on_an_axis_send_the_same_around_a_ring_and_by_hand(cube: Trace) -> None:
@@ -231,7 +232,7 @@ def test_on_two_nodes_the_order_of_axes_decides_how_long_messages_take(cube: Tra
 
 def test_a_message_to_nobody_in_particular_is_of_several_axes(clusters: Callable[..., Cluster]) -> None:
     """An all-reduce of all ranks goes around the corner of the mesh."""
-    trace = clusters(8, preload=("torch._dynamo",)).trace(lambda: dist.all_reduce(torch.ones(8)))[1]
+    trace = clusters(8).trace(lambda: dist.all_reduce(torch.ones(8)))[1]
     assert sum(bytes_by_axis(trace, CUBE)[SEVERAL]) > 0
 
 
