@@ -1,6 +1,10 @@
-"""Predict first, then look: `predict` keeps a number, `reveal` holds it against the truth."""
+"""Predict first, then look: `predict` keeps a number, `reveal` holds it against the truth.
+
+Both show what they have to say themselves, wherever in a cell they stand.
+"""
 
 import html
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,21 +49,31 @@ class Prediction:
         return f'<div style="{style}"><pre style="{inside}">{html.escape(str(self))}</pre></div>'
 
 
-def predict(question: str, *, course: Course | None = None, **numbers: Any) -> Prediction:
-    """Keep a prediction: `predict("naive, 4 ranks", seconds=0.6)`. Dots for a number keep nothing.
+def predict(question: str, *, course: Course | None = None, **numbers: Any) -> None:
+    """Keep a prediction, and say it: `predict("naive, 4 ranks", seconds=0.6)`. Dots for a number keep nothing.
 
     Raises BadInput where it is neither a number nor dots.
     """
     said = {name: _as_number(name, value) for name, value in numbers.items() if value is not ...}
     if said:
         (course or here()).state.predict(question, said)
-    return Prediction(question, said, {})
+    _show(Prediction(question, said, {}))
 
 
-def reveal(question: str, *, course: Course | None = None, **truth: float) -> Prediction:
-    """Hold the last prediction for a question against the truth: `reveal("naive, 4 ranks", seconds=0.61)`."""
+def reveal(question: str, *, course: Course | None = None, **truth: float) -> None:
+    """Show the last prediction for a question beside the truth: `reveal("naive, 4 ranks", seconds=0.61)`."""
     said = (course or here()).state.prediction(question) or {}
-    return Prediction(question, said, {name: float(value) for name, value in truth.items()})
+    _show(Prediction(question, said, {name: float(value) for name, value in truth.items()}))
+
+
+def _show(prediction: Prediction) -> None:
+    """As a box in a notebook, as lines elsewhere."""
+    if "IPython" in sys.modules:
+        from IPython.display import display
+
+        display(prediction)
+    else:
+        print(prediction)
 
 
 def _as_number(name: str, value: Any) -> float:

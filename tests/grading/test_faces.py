@@ -206,25 +206,43 @@ class TestNotebook:
 
 
 class TestPredictions:
-    def test_a_prediction_is_held_against_the_truth(self, course: Course) -> None:
-        assert "you say seconds 0.5" in str(predictions.predict("how long?", seconds=0.5, course=course))
-        shown = str(predictions.reveal("how long?", seconds=1.0, course=course))
-        assert "you said 0.5, it is 1 (off by a factor of 2)" in shown
+    def test_a_prediction_is_held_against_the_truth(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        predictions.predict("how long?", seconds=0.5, course=course)
+        assert "you say seconds 0.5" in capsys.readouterr().out
+        predictions.reveal("how long?", seconds=1.0, course=course)
+        assert "you said 0.5, it is 1 (off by a factor of 2)" in capsys.readouterr().out
 
-    def test_nothing_is_well_predicted_where_nothing_is_the_truth(self, course: Course) -> None:
+    def test_nothing_is_well_predicted_where_nothing_is_the_truth(
+        self, course: Course, capsys: pytest.CaptureFixture
+    ) -> None:
         predictions.predict("how many?", steps=0, bytes=0, course=course)
-        shown = str(predictions.reveal("how many?", steps=0, bytes=5, course=course))
+        predictions.reveal("how many?", steps=0, bytes=5, course=course)
+        shown = capsys.readouterr().out
         assert "steps: you said 0, it is 0 (well predicted)" in shown
-        assert shown.endswith("bytes: you said 0, it is 5")
+        assert shown.endswith("bytes: you said 0, it is 5\n")
 
     @pytest.mark.parametrize("said", ["0.6 s", None])
     def test_a_prediction_is_a_number(self, said: object, course: Course) -> None:
         with pytest.raises(BadInput, match=rf"^seconds={said!r} is no number: write one without its unit"):
             predictions.predict("how long?", seconds=said, course=course)
 
-    def test_dots_are_no_prediction(self, course: Course) -> None:
-        assert "write your number" in str(predictions.predict("how long?", seconds=..., course=course))
-        assert "seconds: 1" in str(predictions.reveal("how long?", seconds=1.0, course=course))
+    def test_dots_are_no_prediction(self, course: Course, capsys: pytest.CaptureFixture) -> None:
+        predictions.predict("how long?", seconds=..., course=course)
+        predictions.reveal("how long?", seconds=1.0, course=course)
+        shown = capsys.readouterr().out
+        assert "write your number" in shown and "seconds: 1" in shown
+
+    def test_both_are_shown_wherever_they_stand_in_a_cell(self, course: Course) -> None:
+        from IPython.core.interactiveshell import InteractiveShell
+        from IPython.utils.capture import capture_output
+
+        shell = InteractiveShell.instance()
+        shell.user_ns |= {"predict": predictions.predict, "reveal": predictions.reveal, "course": course}
+        cell = "predict('how?', seconds=2, course=course)\nreveal('how?', seconds=1, course=course)\nx = 0"
+        with capture_output() as shown:
+            shell.run_cell(cell)
+        said, truth = (output.data for output in shown.outputs)
+        assert said["text/plain"] == "how?: you say seconds 2" and "it is 1" in truth["text/html"]
 
 
 class TestCommands:
