@@ -54,6 +54,8 @@ TIME: Mapping[str, str] = {
     "step": "#EEEEEE",
 }
 
+NO_ROOM = "None of these fits"
+
 
 def room(plans: Mapping[str, Prediction], *, title: str = "") -> Picture:
     """Bytes of the fullest rank by part, a bar for each plan, and the GPU's memory as a line.
@@ -87,18 +89,19 @@ def time(plans: Mapping[str, Prediction], *, title: str = "") -> Picture:
 
     Args:
         plans: by name, each a prediction of one layout.
-        title: the finding; by default the fastest.
+        title: the finding; by default the fastest of those that fit.
 
     Raises:
         BadInput: if there is no plan.
     """
     _require(plans)
-    best = min(plans, key=lambda name: float(plans[name].seconds))
-    words = f"The shortest step takes {seconds_text(float(plans[best].seconds))}: {best}"
+    fitting = [name for name, plan in plans.items() if plan.fits]
+    best = min(fitting, key=lambda name: float(plans[name].seconds), default=None)
+    words = f"The shortest step that fits takes {seconds_text(float(plans[best].seconds))}: {best}" if best else NO_ROOM
     picture, axes = _bars({name: plan.time for name, plan in plans.items()}, TIME, title or words)
     longest = max(float(plan.seconds) for plan in plans.values())
     for row, (name, plan) in enumerate(plans.items()):
-        said = f"{seconds_text(float(plan.seconds))}, MFU {float(plan.mfu):.0%}"
+        said = f"{seconds_text(float(plan.seconds))}, MFU {float(plan.mfu):.0%}{'' if plan.fits else ', does not fit'}"
         _say(axes, float(plan.seconds), row, said, longest, bold=name == best)
     axes.set_xlim(0, 1.3 * longest)
     time_axis(axes, longest)
@@ -112,7 +115,7 @@ def _require(plans: Mapping[str, Prediction]) -> None:
 
 def _fits(fitting: Sequence[str], plans: Mapping[str, Prediction]) -> str:
     if not fitting:
-        return "None of these fits"
+        return NO_ROOM
     return "All of these fit" if len(fitting) == len(plans) else f"What fits: {'; '.join(fitting)}"
 
 

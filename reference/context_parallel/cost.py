@@ -184,10 +184,11 @@ def ring_efficiency(layout: Layout, mask: Mask = CAUSAL) -> float:
 
 
 def hidden_from(shape: AttentionShape, flops: float, beta: float, size: int = 2) -> int:
-    """From how many tokens on a rank a ring's messages hide behind the compute of a block, forward, without a mask.
+    """From how many tokens on a rank a ring's messages hide behind the compute of a block, forward: causal, zigzag.
 
-    A block of c tokens takes 4·B·H·c²·d operations and 2·B·K·c·d elements, so c >= K/H · flops · size / (2 beta):
-    batch, head size and number of ranks do not matter (Liu et al. 2023, sec. 4, with K = H).
+    Half of a block of c tokens takes 2·B·H·c²·d operations, its keys and values are 2·B·K·c·d elements, so
+    c >= K/H · flops · size / beta: batch, head size and number of ranks do not matter. (Without a mask, half as many:
+    Liu et al. 2023, sec. 4, with K = H.)
 
     Args:
         shape: whose heads count.
@@ -195,7 +196,7 @@ def hidden_from(shape: AttentionShape, flops: float, beta: float, size: int = 2)
         beta: bytes that it sends in a second.
         size: bytes of an element.
     """
-    return ceil(shape.kv_heads * flops * size / (2 * shape.heads * beta))
+    return ceil(shape.kv_heads * flops * size / (shape.heads * beta))
 
 
 def seconds(

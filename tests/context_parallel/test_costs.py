@@ -161,7 +161,7 @@ def test_a_ring_hides_from_so_many_tokens_on() -> None:
 
     def hides(local: int) -> bool:
         block = replace(shape, local=local)
-        return 4 * block.heads * local**2 * block.head_dim / flops >= block.block * 2 / beta
+        return 2 * block.heads * local**2 * block.head_dim / flops >= block.block * 2 / beta
 
     assert hides(tokens) and not hides(tokens - 1)
 

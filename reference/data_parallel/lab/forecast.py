@@ -86,7 +86,8 @@ def gpt_layers(config: GPTConfig, tokens: int, flops: float) -> list[LayerCost]:
         BadInput: for a tied config, whose table is in two layers.
 
     A matrix of m numbers takes 2mT FLOPs forward and 4mT backward. What has no matrix (looking up an embedding, norms)
-    takes no time here, and attention scores are left out: a few per cent, at a few thousand tokens in a sequence.
+    takes no time here, and attention scores are left out: in a model of 8 billion parameters 8 % more for sequences of
+    4,096 tokens and 15 % for 8,192, where a kernel skips the masked half, else twice that.
     """
     require_gpt(config)
     if config.tied:
