@@ -37,8 +37,8 @@ def adam_8_bit(
     scale 0 and codes 0.
 
         m = 0.9 m + 0.1 g          v = 0.99 v + 0.01 g²
-        parameters -= rate · m / (1 - 0.9^step) / (sqrt(v / (1 - 0.99^step)) +
-        1e-8)
+        parameters -= rate · m / (1 - 0.9^step)
+                      / (sqrt(v / (1 - 0.99^step)) + 1e-8)
 
     Args:
         parameters: flat, in float64. Update them in place.

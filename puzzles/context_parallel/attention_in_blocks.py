@@ -25,8 +25,7 @@ def attention_in_blocks(
     far, and correct both with each block. This is called online softmax.
 
         score = query · key / √d, or -inf where the key is not seen
-        out
-        = sum over keys of e^(score - lse) · value
+        out = sum over keys of e^(score - lse) · value
         lse = log(sum over keys of e^score)
 
     Backward needs all scores once more. Autograd would keep them, all blocks of
@@ -37,8 +36,8 @@ def attention_in_blocks(
         gradient of value = Pᵀ G
         gradient of score = P · (G valueᵀ - m)
         m: for each query, the sum over d of G · out
-        gradient of query = (gradient of score) key / √d;  of key: (gradient of
-        score)ᵀ query / √d
+        gradient of query = (gradient of score) key / √d
+        gradient of key = (gradient of score)ᵀ query / √d
 
     Scores may be around 1000 or -1000, where e^score is no number for a
     float64. And there may be queries that see no key at all: these get 0, and

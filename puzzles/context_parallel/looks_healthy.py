@@ -35,7 +35,7 @@ def train(
 
         a. on one rank, it gives the model of one process
         b. on n ranks, the outputs of attention are those of one process, in the
-        first step
+           first step
         c. on n ranks, the loss falls
         d. on n ranks, the weights are the same on every rank after each step
         e. rank 0 finds the right gradient for its queries; other ranks do not

@@ -26,8 +26,8 @@ def state_before(
     multiply it by `decay`, and add `state`. No block of keys need travel,
     however many tokens there are.
 
-        state before rank r + 1  =  decay of rank r · state before rank r  +
-        state of rank r
+        state before rank r + 1 = decay of rank r · state before rank r
+                                  + state of rank r
 
     Before rank 0 there are zeros. Rank by rank that takes n - 1 steps, in which
     all other ranks wait. But two neighbours, one after the other, are again a
@@ -40,8 +40,8 @@ def state_before(
     backward, with `backwards=True` and gradients in the place of states. Then
     the last rank has zeros, and
 
-        result of rank r - 1  =  decay of rank r · result of rank r  +  state of
-        rank r
+        result of rank r - 1 = decay of rank r · result of rank r
+                               + state of rank r
 
     Args:
         decay: [H], of each head.

@@ -28,8 +28,9 @@ def ulysses(
     the heads, computes their attention as one process would; and gives each
     rank the output of its tokens.
 
-        [B, H, S/n, d] --all-to-all--> [B, H/n, S, d] --attention--> [B, H/n, S,
-        d] --all-to-all--> [B, H, S/n, d]
+        [B, H, S/n, d]  --all-to-all-->  [B, H/n, S, d]
+        [B, H/n, S, d]  --attention-->   [B, H/n, S, d]
+        [B, H/n, S, d]  --all-to-all-->  [B, H, S/n, d]
 
     That is a transposition there and one back. A rank sends less, the more
     ranks there are; a ring does not. What is the gradient of a transposition?

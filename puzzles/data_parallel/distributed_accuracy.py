@@ -1,4 +1,4 @@
-"""data_parallel.distributed_accuracy: How accurate are all of us together?.
+"""data_parallel.distributed_accuracy: How accurate are all of us together?
 
 rankwise check data_parallel.distributed_accuracy
 rankwise hint data_parallel.distributed_accuracy
@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup
 
 
 def accuracy(logits: Tensor, targets: Tensor, group: ProcessGroup) -> float:
-    """How accurate are all of us together?.
+    """How accurate are all of us together?
 
     Every rank has tested the model on its own tokens. For which share of the
     tokens of all ranks is the most likely one the right one? Tokens whose

@@ -15,10 +15,10 @@ import torch.nn as nn
 from torch.distributed import ProcessGroup
 
 
-@torch.no_grad(
-    
-)
-def broadcast_state(module: nn.Module, group: ProcessGroup, root: int = 0) -> None:
+@torch.no_grad()
+def broadcast_state(
+    module: nn.Module, group: ProcessGroup, root: int = 0
+) -> None:
     """Let all replicas start alike.
 
     Ranks that sum their gradients take the same steps. So replicas that start

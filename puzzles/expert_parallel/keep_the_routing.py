@@ -35,8 +35,9 @@ def recomputed_layer(
         a. outputs are those of one process, on any number of ranks
         b. without recomputation, so are all gradients
         c. with it, most gradients are right; those of tokens that two experts
-        suit nearly equally are wrong d. the next step's bias, which is set by
-        how busy experts were, moves as if there were twice the tokens
+           suit nearly equally are wrong
+        d. the next step's bias, which is set by how busy experts were, moves as
+           if there were twice the tokens
 
     A kernel may add up in another order the next time it runs, and sums differ
     in their last bits. The router's do here, from call to call. Mend the layer:

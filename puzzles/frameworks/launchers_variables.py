@@ -1,4 +1,4 @@
-"""frameworks.launchers_variables: Which rank am I?.
+"""frameworks.launchers_variables: Which rank am I?
 
 rankwise check frameworks.launchers_variables
 rankwise hint frameworks.launchers_variables
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 
 def place_of(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """Which rank am I?.
+    """Which rank am I?
 
     A program shall run under whatever starts it: torchrun, Open MPI's mpiexec,
     MPICH's mpiexec, or Slurm's srun. Each tells a process in variables of its

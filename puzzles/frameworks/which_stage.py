@@ -1,4 +1,4 @@
-"""frameworks.which_stage: Which stage is it?.
+"""frameworks.which_stage: Which stage is it?
 
 rankwise check frameworks.which_stage
 rankwise hint frameworks.which_stage
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def which_stage(said: Sequence[tuple[str, int, int]]) -> str:
-    """Which stage is it?.
+    """Which stage is it?
 
     A trace is all that is left of a run: what one rank said in one step, and
     how it was laid out is forgotten. The step had two micro-batches or more. It

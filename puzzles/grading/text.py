@@ -49,7 +49,7 @@ def wrong(puzzle: Puzzle, mistake: Wrong) -> str:
 def with_body(puzzle: Puzzle, body: str) -> str:
     """The stub with another body for its function."""
     statement = wrapped(textwrap.dedent(puzzle.statement).strip(), COLUMNS - 4)
-    docstring = [f'"""{puzzle.title}.', "", *statement.splitlines(), '"""']
+    docstring = [f'"""{_sentence(puzzle.title)}', "", *statement.splitlines(), '"""']
     lines = [*docstring, *textwrap.dedent(body).strip("\n").splitlines()]
     return _file(puzzle, *_stub_parts(puzzle, textwrap.indent("\n".join(lines), "    ")))
 
@@ -118,6 +118,11 @@ def _missing(puzzle: Puzzle, text: str) -> tuple[list[str], list[str]]:
     return [line for line in imports if _name(line) in used - bound], constants
 
 
+def _sentence(title: str) -> str:
+    """A title with an end."""
+    return title if title[-1] in ".?!" else f"{title}."
+
+
 def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
     """Imports and definitions of a file whose function has this body."""
     head = wrapped_header(header(puzzle.function), COLUMNS)
@@ -134,8 +139,9 @@ def _stub_parts(puzzle: Puzzle, body: str) -> tuple[list[str], list[str]]:
 def _file(puzzle: Puzzle, imports: list[str], definitions: list[str]) -> str:
     """A whole file: what it is and how to check it, imports, constants, functions."""
     name = puzzle.name
-    first = f'"""{name}: {puzzle.title}.'
-    first = first if len(first) <= COLUMNS else f'"""{name}:\n{puzzle.title}.'
+    title = _sentence(puzzle.title)
+    first = f'"""{name}: {title}'
+    first = first if len(first) <= COLUMNS else f'"""{name}:\n{title}'
     about = "\n".join([first, "", f"rankwise check {name}", f"rankwise hint {name}", "", importable(), '"""'])
     constants = [each for each in definitions if not each.startswith(("def ", "class ", "@"))]
     functions = [each for each in definitions if each not in constants]

@@ -12,8 +12,11 @@ from itertools import accumulate
 FULL = 98  # columns: a line that would be longer with the next line's first word has been wrapped
 GLUE = "\x00"  # stands for a space where no line may end
 CODE = re.compile(r"`[^`]{1,72}`")  # stays on one line, if it is no longer than this
-ENTRY = re.compile(r"\s*- |\s*\d+\. |\s+[\w.*]+(, [\w.*]+)*: |\s*\S(.*\S)?\s{3,}(?=\S)")
-"""How a line of a list begins: "- item", "1. item", "    name: what it is", "term    words"."""
+ITEM = r"\s*- |\s*\d+\. |\s+[a-z]\. "
+"""How a line of a list begins: "- item", "1. item", "    a. item"."""
+
+ENTRY = re.compile(rf"{ITEM}|\s+[\w.*]+(, [\w.*]+)*: |\s*\S(.*\S)?\s{{3,}}(?=\S)")
+"""And of what else has a name in front: "    name: what it is", "term    words"."""
 
 FAR = 38  # columns: where the last words of a line begin farther right, its parts stand below each other
 
@@ -24,10 +27,13 @@ def wrapped(text: str, width: int) -> str:
 
 
 def wrapped_header(header: str, width: int) -> str:
-    """`def name(arguments) -> result:`, its arguments on lines of their own where it is wider than `width`."""
+    """`def name(arguments) -> result:`, its arguments on lines of their own where it is wider than `width`.
+
+    Decorators may stand before it.
+    """
     if max(map(len, header.splitlines())) <= width:
         return header
-    begin = header.index("(")
+    begin = header.index("(", header.rfind("\ndef ") + 1)
     end = begin + _depths(header[begin:]).index(0)
     inside = header[begin + 1 : end]
     cuts = [i for i, depth in enumerate(_depths(inside)) if inside[i] == "," and not depth]
@@ -56,7 +62,7 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
 
 def _goes_on(block: list[str], line: str) -> bool:
     """True if a line continues those before it."""
-    if not line.strip() or not block[-1].strip() or re.match(r"\s*(- |\d+\. )", line):
+    if not line.strip() or not block[-1].strip() or re.match(ITEM, line):
         return False
     deeper = _indent(line) - _indent(block[0])
     hangs = deeper > 0 if ENTRY.match(block[0]) else deeper == 0

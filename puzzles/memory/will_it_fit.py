@@ -1,4 +1,4 @@
-"""memory.will_it_fit: Will it fit?.
+"""memory.will_it_fit: Will it fit?
 
 rankwise check memory.will_it_fit
 rankwise hint memory.will_it_fit
@@ -13,7 +13,7 @@ functools, heapq, itertools, math, statistics, time and typing; nothing else.
 def first_stage(
     parameters: int, ranks: int, memory: int, besides: int
 ) -> str | None:
-    """Will it fit?.
+    """Will it fit?
 
     Data-parallel ranks all have the same training state. In mixed precision
     with Adam it has 2 bytes for a parameter, 2 for its gradient, and 12 of the

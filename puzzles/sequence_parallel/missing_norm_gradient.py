@@ -32,9 +32,10 @@ def train(
 
     A block of a transformer, in training with sequence parallelism: x +
     down(tanh(up(RMSNorm(x)))) + bias. Norm, residual and bias have a slice of
-    the tokens on each rank, `up` and `down` are split by columns. It runs,
-    nothing complains, and the loss falls. But train the same model on two ranks
-    and on four, and you get two models, and neither is that of one process.
+    the tokens on each rank, `up` is split by columns and `down` by rows. It
+    runs, nothing complains, and the loss falls. But train the same model on two
+    ranks and on four, and you get two models, and neither is that of one
+    process.
 
     The pair of operations is right, and so is the loss. Check the program as it
     is, read what differs first and where, then mend it. Of each weight, ask:

@@ -28,9 +28,9 @@ def gather_and_scatter(
     own heads or its own columns, and what the ranks make there must be added
     up.
 
-        slices, [B, S/n, D] --gather--> all tokens, [B, S, D] --the work of this
-        rank--> parts of a sum, [B, S, D] parts of a sum, [B, S, D] --scatter-->
-        slices of the sum, [B, S/n, D]
+        slices [B, S/n, D]  --gather-->  all tokens [B, S, D]
+        all tokens [B, S, D]  --this rank's work-->  parts of a sum [B, S, D]
+        parts of a sum [B, S, D]  --scatter-->  slices of the sum [B, S/n, D]
 
     Write both, so that gradients find their way back. Every rank does *other*
     work with all tokens, and so finds another gradient for them. What is the

@@ -47,7 +47,7 @@ def orthogonal_by_owners(
     Returns: None. What changes are the shards.
 
     Budget: of a matrix that another rank owns, a rank sends its own n-th; of
-    one that it owns, the n - 1 others of the result. Beside what is computed,
-    room for one matrix at a time, on its owner.
+    one that it owns, the n - 1 others of the result. All matrices travel
+    together, there and back: 2(n-1) steps, however many there are.
     """
     raise NotImplementedError("not solved yet")

@@ -60,7 +60,8 @@ PUZZLE = Puzzle(
         block. This is called online softmax.
 
             score = query · key / √d, or -inf where the key is not seen
-            out   = sum over keys of e^(score - lse) · value        lse = log(sum over keys of e^score)
+            out = sum over keys of e^(score - lse) · value
+            lse = log(sum over keys of e^score)
 
         Backward needs all scores once more. Autograd would keep them, all blocks of them. Write the backward yourself,
         in a `torch.autograd.Function`, and make them again, block by block. With P = e^(score - lse), where lse is
@@ -68,7 +69,8 @@ PUZZLE = Puzzle(
 
             gradient of value = Pᵀ G
             gradient of score = P · (G valueᵀ - m)       m: for each query, the sum over d of G · out
-            gradient of query = (gradient of score) key / √d;  of key: (gradient of score)ᵀ query / √d
+            gradient of query = (gradient of score) key / √d
+            gradient of key = (gradient of score)ᵀ query / √d
 
         Scores may be around 1000 or -1000, where e^score is no number for a float64. And there may be queries that see
         no key at all: these get 0, and no gradient is NaN.

@@ -83,7 +83,9 @@ PUZZLE = Puzzle(
         not tokens: rank r comes with the r-th slice of the sequence, of all heads; it gets all tokens of the r-th n-th
         of the heads, computes their attention as one process would; and gives each rank the output of its tokens.
 
-            [B, H, S/n, d] --all-to-all--> [B, H/n, S, d] --attention--> [B, H/n, S, d] --all-to-all--> [B, H, S/n, d]
+            [B, H, S/n, d]  --all-to-all-->  [B, H/n, S, d]
+            [B, H/n, S, d]  --attention-->   [B, H/n, S, d]
+            [B, H/n, S, d]  --all-to-all-->  [B, H, S/n, d]
 
         That is a transposition there and one back. A rank sends less, the more ranks there are; a ring does not.
         What is the gradient of a transposition?

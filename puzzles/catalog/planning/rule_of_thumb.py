@@ -68,15 +68,15 @@ PUZZLE = Puzzle(
         Write it as a function; and find out how much longer its step takes than the best split's that is possible, of
         all in which t, p and d are powers of two and t is at most a node.
 
-        possible  d divides the batch, p divides the layers, and a rank has room: for (6 + 12 / d) bytes of each of its
-                  parameters, of which there are weights / (t p), and for the activations / (t p) of min(p, m)
-                  windows, where m = batch / d.
-        time      a window takes a rank seconds / (t p), and along the tensor axis an all-reduce of stream / p bytes. A
-                  pipeline takes m + p - 1 times that. Then 2 bytes of each of its parameters are all-reduced among d
-                  replicas.
-        rings     an all-reduce of S bytes among k ranks takes 2 (k-1)/k · S / bandwidth. Ranks of the tensor axis are
-                  neighbours, then come replicas: t ranks are within a node if t <= node, and all of t d are, if t d <=
-                  node; otherwise it takes the slow links.
+        possible   d divides the batch, p divides the layers, and a rank has room: for (6 + 12 / d) bytes of each of its
+                   parameters, of which there are weights / (t p), and for the activations / (t p) of min(p, m)
+                   windows, where m = batch / d.
+        time       a window takes a rank seconds / (t p), and along the tensor axis an all-reduce of stream / p bytes. A
+                   pipeline takes m + p - 1 times that. Then 2 bytes of each of its parameters are all-reduced among d
+                   replicas.
+        rings      an all-reduce of S bytes among k ranks takes 2 (k-1)/k · S / bandwidth. Ranks of the tensor axis are
+                   neighbours, then come replicas: t ranks are within a node if t <= node, and all of t d are, if t d <=
+                   node; otherwise it takes the slow links.
 
         Args:
             ranks: n = t p d, a power of two.

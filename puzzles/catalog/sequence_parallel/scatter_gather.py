@@ -92,8 +92,9 @@ PUZZLE = Puzzle(
         share of the tokens: rank r has the r-th slice of the sequence. Inside, each rank works on all tokens, with its
         own heads or its own columns, and what the ranks make there must be added up.
 
-            slices, [B, S/n, D] --gather--> all tokens, [B, S, D] --the work of this rank--> parts of a sum, [B, S, D]
-            parts of a sum, [B, S, D] --scatter--> slices of the sum, [B, S/n, D]
+            slices [B, S/n, D]  --gather-->  all tokens [B, S, D]
+            all tokens [B, S, D]  --this rank's work-->  parts of a sum [B, S, D]
+            parts of a sum [B, S, D]  --scatter-->  slices of the sum [B, S/n, D]
 
         Write both, so that gradients find their way back. Every rank does *other* work with all tokens, and so finds
         another gradient for them. What is the gradient of my slice then, and of the part that I gave to a sum?

@@ -71,7 +71,7 @@ PUZZLE = Puzzle(
         Returns: None. What changes are the shards.
 
         Budget: of a matrix that another rank owns, a rank sends its own n-th; of one that it owns, the n - 1 others of
-        the result. Beside what is computed, room for one matrix at a time, on its owner.
+        the result. All matrices travel together, there and back: 2(n-1) steps, however many there are.
         """,
     function=orthogonal_by_owners,
     cases=cases(worlds=(4,), size=(2,), matrices=(2, 4))
