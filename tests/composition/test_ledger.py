@@ -53,7 +53,7 @@ def taken(clusters: Clusters, name: str, communicate: Callable | None = None) ->
     """The ledger of a plan, perhaps over communicators that make a mistake."""
     ranks, model, plan = PLANS[name]
     options = {"communicate": communicate} if communicate else {}
-    return ledger_of(replace(CONFIG, model=model), plan, clusters(ranks, preload=("torch._dynamo",)), **options)
+    return ledger_of(replace(CONFIG, model=model), plan, clusters(ranks), **options)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -187,7 +187,7 @@ def with_wrong_groups(config: TrainConfig, plan: Plan, what: str) -> list[Entry]
 def test_a_wrong_group_of_a_loss_or_a_norm_is_named(clusters: Clusters, what: str, said: str) -> None:
     plan = Plan(tensor_parallel=2, context_parallel=2)
     config = replace(CONFIG, precision=PRECISIONS["fp64"])
-    entries = clusters(8, preload=("torch._dynamo",)).run(with_wrong_groups, config, plan, what)
+    entries = clusters(8).run(with_wrong_groups, config, plan, what)
     faults = Ledger(tuple(entry for of_rank in entries for entry in of_rank)).faults
     assert any(said in fault for fault in faults), faults
     assert all(fault.startswith(what.split()[0]) for fault in faults)

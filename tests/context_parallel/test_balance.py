@@ -19,7 +19,7 @@ UNIT = 1e-3  # seconds
 
 @pytest.fixture
 def eight(clusters: Callable[..., Cluster]) -> Cluster:
-    return clusters(8, preload=("torch._dynamo",))
+    return clusters(8)
 
 
 @pytest.mark.parametrize("mask", [CAUSAL, Mask(causal=False), Mask(window=17)])
@@ -38,7 +38,7 @@ def test_ranks_work_as_much_of_the_time_as_the_formula_says(eight: Cluster, kind
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_a_contiguous_ring_wastes_almost_half(clusters: Callable[..., Cluster], n: int) -> None:
     """(n + 1) / 2n where a block on the diagonal costs as much as any other, n / (2n - 1) where it costs half."""
-    cluster = clusters(n, preload=("torch._dynamo",))
+    cluster = clusters(n)
     contiguous, zigzag = (layout(kind, n * TOKENS, n) for kind in (ContextLayout.CONTIGUOUS, ContextLayout.ZIGZAG))
     assert replayed(cluster, contiguous, area, UNIT).efficiency == pytest.approx((n + 1) / (2 * n), rel=1e-9)
     whole, diagonal = TOKENS**2, TOKENS * (TOKENS + 1) / 2

@@ -27,7 +27,7 @@ Clusters = Callable[..., Cluster]
 
 def difference(clusters: Clusters, ranks: int, plan: Plan, config: TrainConfig = CONFIG) -> dict[str, float]:
     """To one process."""
-    records = clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, plan)
+    records = clusters(ranks).run(on_rank.record, config, plan)
     return largest_difference(records[0], one_process(config))
 
 
@@ -94,8 +94,8 @@ def validated(config: TrainConfig, plan: Plan) -> float:
 @pytest.mark.parametrize("plan", [Plan(context_parallel=4), Plan(context_parallel=2, pipeline_parallel=2)])
 def test_the_validation_loss_is_that_of_one_process(clusters: Clusters, plan: Plan) -> None:
     config = replace(CONFIG, sequence=21)
-    alone = clusters(1, preload=("torch._dynamo",)).run(validated, config, Plan())
-    found = clusters(4, preload=("torch._dynamo",)).run(validated, config, plan)
+    alone = clusters(1).run(validated, config, Plan())
+    found = clusters(4).run(validated, config, plan)
     assert all(abs(one - alone[0]) < EXACT * alone[0] for one in found)
 
 

@@ -17,7 +17,7 @@ EXACT = 1e-10  # in float64 the order of additions costs about 1e-15 a step, any
 @pytest.fixture(scope="session")
 def ranks(clusters: Callable[..., Cluster]) -> Cluster:
     """As many ranks as any test here wants."""
-    return clusters(MOST, preload=("torch._dynamo",))
+    return clusters(MOST)
 
 
 def members(n: int) -> list[int]:

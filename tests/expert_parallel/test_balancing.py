@@ -47,8 +47,8 @@ PLANS = {
 def test_a_load_is_that_of_one_process_on_every_rank(clusters: Clusters, name: str) -> None:
     ranks, plan = PLANS[name]
     config = replace(CONFIG, model=replace(MODEL, balance=Balance.BIAS, z_loss=0.01, capacity=0.8))
-    (alone,) = clusters(1, preload=("torch._dynamo",)).run(loads, config, Plan(), 3)
-    for found in clusters(ranks, preload=("torch._dynamo",)).run(loads, config, plan, 3):
+    (alone,) = clusters(1).run(loads, config, Plan(), 3)
+    for found in clusters(ranks).run(loads, config, plan, 3):
         for (mine, bias), (expected, its_bias) in zip(found, alone, strict=True):
             assert torch.equal(mine.counts, expected.counts) and mine.dropped == expected.dropped > 0
             assert mine.loss == pytest.approx(expected.loss, rel=1e-5) and bias == its_bias
@@ -61,7 +61,7 @@ def test_balancing_evens_out_what_is_uneven_without_it(clusters: Clusters) -> No
     for balance, rate in ((Balance.NONE, 0.0), (Balance.SWITCH, 0.1), (Balance.BIAS, 0.002)):
         model = replace(MODEL, balance=balance, balance_rate=rate)
         config = replace(CONFIG, model=model, learning_rate=1e-3)
-        found = clusters(2, preload=("torch._dynamo",)).run(loads, config, Plan(), 40)[0]
+        found = clusters(2).run(loads, config, Plan(), 40)[0]
         worst[balance] = sum(load.imbalance for load, _ in found[-10:]) / 10
     assert max(worst[Balance.BIAS], worst[Balance.SWITCH]) < worst[Balance.NONE] - 0.2, worst
 

@@ -44,7 +44,7 @@ def test_a_rank_keeps_its_share_of_experts(
     clusters: Callable[..., Cluster], ranks: int, experts: int, plan: Plan, shards: int
 ) -> None:
     config = replace(CONFIG, model=replace(MODEL, experts=experts))
-    found = clusters(ranks, preload=("torch._dynamo",)).run(kept, config, plan)
+    found = clusters(ranks).run(kept, config, plan)
     one = parameters_on_a_rank(
         config.model.expert_parameters, experts, plan.expert_parallel, plan.expert_tensor_parallel, shards
     )

@@ -73,7 +73,7 @@ def test_experts_train_as_in_one_process(clusters: Callable[..., Cluster], name:
     size = {"batch": 6} if ranks % 3 == 0 else {}
     config = replace(CONFIG, model=replace(MODEL, **shape), **size)
     expected = one_process(config, plan.dp_size(ranks), plan.micro_batches)
-    for found in clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, plan):
+    for found in clusters(ranks).run(on_rank.record, config, plan):
         assert max(largest_difference(found, expected).values()) < EXACT
 
 
@@ -82,7 +82,7 @@ def test_padding_is_routed_nowhere(clusters: Callable[..., Cluster], sequence: i
     """With one token, three ranks of four hold padding alone."""
     config = replace(CONFIG, model=replace(MODEL, capacity=1.0, balance=Balance.SEQUENCE), sequence=sequence)
     plan = Plan(context_parallel=4, expert_parallel=4)
-    (found, *_) = clusters(4, preload=("torch._dynamo",)).run(on_rank.record, config, plan)
+    (found, *_) = clusters(4).run(on_rank.record, config, plan)
     assert max(largest_difference(found, one_process(config)).values()) < EXACT
 
 
@@ -107,7 +107,7 @@ def test_bytes_of_a_step_along_the_axis_of_experts_equal_the_formula(
     clusters: Callable[..., Cluster], chunks: int
 ) -> None:
     plan = Plan(expert_parallel=4, expert_chunks=chunks, micro_batches=2)
-    chosen, trace = clusters(4, preload=("torch._dynamo",)).trace(step_with_choices, CONFIG, plan)
+    chosen, trace = clusters(4).trace(step_with_choices, CONFIG, plan)
     expected = [0] * 4
     for of_ranks in zip(*chosen, strict=True):  # two layers of two micro-batches
         for rank, sent in enumerate(cost.sent(cost.Routes(of_ranks, MODEL.experts), MODEL.width, 8, chunks)):

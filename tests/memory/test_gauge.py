@@ -260,7 +260,7 @@ def on_a_rank():
 def test_ranks_measure_what_one_process_measures(clusters, watch):
     """And say so: a history travels. What a watched cluster makes for itself is not the program's."""
     here = on_a_rank()
-    for history in clusters(2, watch=watch, preload=("torch._dynamo",)).run(on_a_rank):
+    for history in clusters(2, watch=watch).run(on_a_rank):
         assert (history.usage == here.usage).all() and history.marks == here.marks
 
 
@@ -287,7 +287,7 @@ def step_of_fsdp2(config: GPTConfig) -> History:
 def test_torch_fsdp_is_measured_as_it_gathers_and_frees(clusters):
     """Half of everything on each of two ranks; 2 %: steps of Adam, and rows that do not divide."""
     config = GPTConfig(layers=4, width=32, heads=4, kv_heads=2, hidden=96)
-    history = clusters(2, preload=("torch._dynamo",)).run(step_of_fsdp2, config)[0]
+    history = clusters(2).run(step_of_fsdp2, config)[0]
     half = state_bytes(config.parameters, RECIPES["fp32 Adam"], Stage.ZERO3, ranks=2)
     now = history.at("step")
     assert now[MemoryKind.PARAMETERS] == pytest.approx(half.parameters, rel=0.02)

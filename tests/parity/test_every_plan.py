@@ -25,7 +25,7 @@ NOT_DEALT = {"offload_folder", "quantize_weights", "quantize_gradients", "ranks_
 @pytest.mark.parametrize("number", NUMBERS)
 def test_every_plan_equals_one_process(clusters: Callable[..., Cluster], number: int) -> None:
     deal = dealt(number)
-    found = differences(deal, clusters(deal.ranks, preload=("torch._dynamo",)))
+    found = differences(deal, clusters(deal.ranks))
     assert max(found.values()) < bound_of(deal), (deal, found)
 
 
@@ -34,7 +34,7 @@ def test_every_plan_equals_one_process(clusters: Callable[..., Cluster], number:
 def test_the_ledger_of_every_plan_is_clean(clusters: Callable[..., Cluster], number: int) -> None:
     """Each sum once, over the ranks that its spec says: also where equal numbers would hide a mistake."""
     deal = dealt(number)
-    ledger = ledger_of(deal.config, deal.plan, clusters(deal.ranks, preload=("torch._dynamo",)))
+    ledger = ledger_of(deal.config, deal.plan, clusters(deal.ranks))
     assert ledger.faults == [], deal
 
 
@@ -56,5 +56,5 @@ def test_three_ranks_gather_for_weights_that_wait(clusters: Callable[..., Cluste
         replace(model, tied=tied), steps=2, batch=4, sequence=SEQUENCE, warmup=1, precision=PRECISIONS["fp64"]
     )
     deal = Deal(6, config, plan)
-    found = differences(deal, clusters(6, preload=("torch._dynamo",)))
+    found = differences(deal, clusters(6))
     assert max(found.values()) < bound_of(deal), found

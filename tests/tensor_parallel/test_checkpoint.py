@@ -24,7 +24,6 @@ from reference.zero.chunk import Chunk
 
 Clusters = Callable[..., Cluster]
 Tensors = dict[str, Tensor]
-PRELOAD = ("torch._dynamo",)
 EXACT = 1e-10  # in float64 the order of additions costs about 1e-15 a step, any mistake at least 1e-3
 STEPS = 2  # of each leg
 KINDS = ("master", "exp_avg", "exp_avg_sq")  # and what Adam remembers
@@ -85,7 +84,7 @@ def test_a_run_goes_on_under_any_plan(
     config = replace(CONFIG, model=model, steps=STEPS * len(legs))
     losses, before, padding = [], {}, 0
     for number, leg in enumerate(legs):
-        runs = clusters(leg.ranks, preload=PRELOAD).run(go_on, config, leg.plan, tmp_path, STEPS * number)
+        runs = clusters(leg.ranks).run(go_on, config, leg.plan, tmp_path, STEPS * number)
         for run in runs:
             assert_same_bits(run.loaded, before)
             assert_same_bits(run.saved, runs[0].saved)
@@ -153,7 +152,7 @@ def assert_same(losses: list[float], saved: Tensors, oracle: Record) -> None:
 def test_what_many_ranks_have_is_written_once(clusters: Clusters, tmp_path: Path, model: GPTConfig, leg: Leg) -> None:
     """Norms and key-value heads of neighbours; and of a table with padding, what is in the model."""
     config = replace(CONFIG, model=model)
-    clusters(leg.ranks, preload=PRELOAD).run(go_on, config, leg.plan, tmp_path, 0)
+    clusters(leg.ranks).run(go_on, config, leg.plan, tmp_path, 0)
     checkpoint = latest(tmp_path)
     metadata = FileSystemReader(checkpoint).read_metadata()
     for name, parameter in one_process(replace(config, steps=1)).parameters.items():

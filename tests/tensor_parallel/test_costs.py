@@ -32,7 +32,6 @@ MODEL = GPTConfig(layers=1, width=48, heads=24, kv_heads=24, hidden=24, vocabula
 ROWS, SEQUENCE = 1, 24
 TOKENS, STREAM = ROWS * SEQUENCE, ROWS * SEQUENCE * 48  # B·S, B·S·D
 DOUBLE = 8  # bytes
-PRELOAD = ("torch._dynamo",)  # which every rank would import by itself otherwise
 RANKS = (2, 3, 4, 6, 8)
 REGIONS = (Region, SequenceRegion)
 
@@ -172,7 +171,7 @@ def test_once_a_step_gradients_of_norms_and_of_copies_are_summed(
     of_copies, copies = 2 * config.layers * config.head_dim * (config.width + each), t // config.kv_heads
     for slices in (False, True):
         plan = Plan(tensor_parallel=t, sequence_parallel=slices)
-        trace = clusters(t, preload=PRELOAD).trace(lambda plan=plan: one_step(dist.group.WORLD, plan, config))[1]
+        trace = clusters(t).trace(lambda plan=plan: one_step(dist.group.WORLD, plan, config))[1]
         first, second, once = cut(trace)
         assert first.bytes_sent == second.bytes_sent
         for rank in range(t):

@@ -17,7 +17,6 @@ from ..data_parallel.training import FROZEN, OPTIMIZERS, Language, same_bits
 from .training import Case, Found, apart, found_of, model_for, oracle_of, train_all, wrong
 
 Clusters = Callable[..., Cluster]
-PRELOAD = ("torch._dynamo",)  # which every rank would import by itself otherwise, to make an optimizer
 BOTH = (False, True)  # sequence parallelism off and on
 
 
@@ -41,7 +40,7 @@ def test_any_number_of_ranks_equals_one_process(clusters: Clusters, t: int) -> N
             (DataParallelism.DDP, DataParallelism.FSDP)[len(cases) // 2], tensor_parallel=t, sequence_parallel=slices
         )
         cases.append(Case(plan, task))
-    prove(clusters(t, preload=PRELOAD), cases)
+    prove(clusters(t), cases)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_any_form_of_data_parallelism_on_the_other_axis(
         how = tuple(Recompute)[i % 3]
         plan = Plan(form, 1 + i % 2, how, tensor_parallel=t, sequence_parallel=(i + t // 2) % 2 == 0)
         cases.append(Case(plan, task))
-    prove(clusters(8, preload=PRELOAD), cases)
+    prove(clusters(8), cases)
 
 
 def test_any_optimizer_any_tying_any_freezing(clusters: Clusters) -> None:
@@ -69,7 +68,7 @@ def test_any_optimizer_any_tying_any_freezing(clusters: Clusters) -> None:
     for optimizer, tied, frozen in itertools.product(OPTIMIZERS, BOTH, ((), FROZEN)):
         plan = Plan(DataParallelism.DDP, tensor_parallel=2, sequence_parallel=len(cases) % 3 == 1)
         cases.append(Case(plan, Language(model_for(2, tied=tied), frozen, sequence=4), optimizer))
-    prove(clusters(4, preload=PRELOAD), cases)
+    prove(clusters(4), cases)
 
 
 @pytest.mark.parametrize("frozen", [("norm", "blocks"), ("embedding", "norm", "head"), ("blocks.1", "head")])
@@ -77,7 +76,7 @@ def test_any_part_may_be_frozen(clusters: Clusters, frozen: tuple[str, ...]) -> 
     """What needs no gradient is not computed, and what learns is not cut off from it, whatever is recomputed."""
     task = Language(model_for(4, 2), frozen, sequence=4)
     plans = [Plan(recompute=how, tensor_parallel=4, sequence_parallel=how is not Recompute.FULL) for how in Recompute]
-    prove(clusters(4, preload=PRELOAD), [Case(plan, task) for plan in plans])
+    prove(clusters(4), [Case(plan, task) for plan in plans])
 
 
 def forgotten(cases: Sequence[Case]) -> list[Found]:
@@ -95,7 +94,7 @@ def forgotten(cases: Sequence[Case]) -> list[Found]:
 )
 def test_a_forgotten_sum_is_noticed(clusters: Clusters, case: Case, name: str) -> None:
     """Of norms, where each rank saw other tokens; of a head that both have. The norm is off, and copies drift apart."""
-    found = [of_rank[0] for of_rank in clusters(2, preload=PRELOAD).run(forgotten, [case])]
+    found = [of_rank[0] for of_rank in clusters(2).run(forgotten, [case])]
     far = wrong(found, oracle_of(case, 2), bound=1e-5)
     assert f"gradient of {name}" in far and "norm in step 0" in far
     assert name in {place.name for place in apart(found)}
@@ -114,7 +113,7 @@ def test_low_precision_is_off_by_its_rounding_alone(clusters: Clusters, precisio
         Case(replace(plan, data_parallel=form), task, "SGD", precision)
         for form in (DataParallelism.DDP, DataParallelism.FSDP)
     ]
-    for case, found in zip(cases, found_of(clusters(8, preload=PRELOAD), cases), strict=True):
+    for case, found in zip(cases, found_of(clusters(8), cases), strict=True):
         far = wrong(found, oracle_of(case, 8), bound=0.0)
         bounds = {name: ADD_UP[name.split()[0]] * ROUNDING[precision] for name in far}
         assert {name: far[name] for name in far if far[name] > bounds[name]} == {}, case

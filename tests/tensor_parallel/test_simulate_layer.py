@@ -39,7 +39,7 @@ def test_steps_are_those_of_ranks_that_are_there(clusters: Callable[..., Cluster
         region = REGIONS[slices_tokens](dist.group.WORLD, overlap=True)
         return op_trace.of_block(CONFIG, region, BATCH, SEQUENCE, torch.float64)
 
-    found, trace = clusters(t, preload=("torch._dynamo",)).trace(block)
+    found, trace = clusters(t).trace(block)
     simulated = small(t, slices_tokens)
     for own in found:
         assert [replace(step, fingerprint=0, calls=(0, 0)) for step in own] == list(simulated.steps)

@@ -212,7 +212,7 @@ def agree_on(texts: list[str]) -> None:
 def test_ranks_that_read_different_texts_do_not_begin(clusters: Callable[..., Cluster], tmp_path: Path):
     for name, words in {"one": b"some text ", "copy": b"some text ", "other": b"more text "}.items():
         (tmp_path / name).write_bytes(words * 1000)
-    cluster = clusters(2, preload=("torch._dynamo",))
+    cluster = clusters(2)
     cluster.run(agree_on, [str(tmp_path / name) for name in ("one", "copy")])
     with pytest.raises(RankError, match="rank 1 reads another text than rank 0: give every machine the same file"):
         cluster.run(agree_on, [str(tmp_path / name) for name in ("one", "other")])

@@ -61,7 +61,7 @@ def described(value: object) -> str:
 @pytest.mark.parametrize("model", [TIED, UNTIED], ids=["tied", "untied"])
 @pytest.mark.parametrize("ranks, plan", LAYOUTS, ids=described)
 def test_any_layout_drops_what_one_process_drops(clusters: Clusters, ranks: int, plan: Plan, model: GPTConfig):
-    cluster = clusters(ranks, preload=("torch._dynamo",))
+    cluster = clusters(ranks)
     for record in cluster.run(on_rank.record, replace(CONFIG, model=model), plan):
         difference = largest_difference(record, oracle(model))
         assert max(difference.values()) < EXACT, difference

@@ -96,7 +96,7 @@ def test_any_plan_equals_one_process(clusters: Clusters, name: str) -> None:
     expected = one_process(config)
     biases = {name: value for name, value in expected.parameters.items() if name.endswith(".bias")}
     assert all(value.abs().max() > 1e-3 for value in biases.values()), "they have learned"
-    first, *others = clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, plan)
+    first, *others = clusters(ranks).run(on_rank.record, config, plan)
     assert max(largest_difference(first, expected).values()) < BOUND
     for other in others:
         assert other.losses == first.losses and other.gradient_norms == first.gradient_norms
@@ -115,7 +115,7 @@ def test_a_checkpoint_of_one_plan_goes_on_under_another(clusters: Clusters, shor
     for number, (ranks, plan) in enumerate(plans):
         part = replace(config, stop_after=1 + number)
         saves, log = Saves(tmp_path / "checkpoints", 1, resume=number > 0), tmp_path / str(number)
-        clusters(ranks, preload=("torch._dynamo",)).run(on_rank.train, part, log, plan, saves)
+        clusters(ranks).run(on_rank.train, part, log, plan, saves)
         losses += [step.loss for step in read_log(log)[0]]
     assert losses == pytest.approx(one_process(config).losses, rel=1e-10)
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_one_plan_goes_on_under_another(clusters: Clusters, shor
 def test_held_out_text_is_hidden_in_the_same_places_for_any_plan(clusters: Clusters, tmp_path: Path) -> None:
     config = training(batch=8)
     outcomes = [
-        clusters(ranks, preload=("torch._dynamo",)).run(on_rank.train, config, tmp_path / str(ranks), plan)[0]
+        clusters(ranks).run(on_rank.train, config, tmp_path / str(ranks), plan)[0]
         for ranks, plan in ((1, Plan()), (4, Plan(pipeline_parallel=2, micro_batches=2, tensor_parallel=2)))
     ]
     assert outcomes[0].validation_loss == pytest.approx(outcomes[1].validation_loss, rel=1e-10)

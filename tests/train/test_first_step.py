@@ -54,7 +54,7 @@ def record(config: TrainConfig, plan: Plan) -> Record:
 def test_plans_equal_one_process_as_they_run_on_gpus(clusters: Clusters, number: int) -> None:
     """Each schedule. What warms up leaves nothing behind: not a bit of a gradient."""
     deal = dealt(number, seed=1, precision="fp64")
-    first, *others = clusters(deal.ranks, preload=("torch._dynamo",)).run(record, deal.config, deal.plan)
+    first, *others = clusters(deal.ranks).run(record, deal.config, deal.plan)
     found = largest_difference(first, alone_as(deal))
     found["ranks"] = 0.0 if all(other.losses == first.losses for other in others) else inf
     assert max(found.values()) < EXACT, (deal, found)
@@ -107,7 +107,7 @@ TASK = TrainConfig(GPTConfig(**SHAPE, dropout=0.1), batch=8, sequence=8, precisi
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_step_computes_nothing_that_was_not_warmed_up(clusters: Clusters, name: str) -> None:
-    cluster = clusters(4, preload=("torch._dynamo",))
+    cluster = clusters(4)
     assert cluster.run(new_in_a_step, TASK, PLANS[name], True) == [set()] * 4
     assert all(len(all_of_it) > 50 for all_of_it in cluster.run(new_in_a_step, TASK, PLANS[name], False))
 
@@ -134,7 +134,7 @@ AXES = {
 def test_every_group_of_a_step_has_been_used_before_it(clusters: Clusters, name: str, short_text: Path) -> None:
     """Communicators are made where nothing waits, on all ranks in one order."""
     config = replace(TASK, data=str(short_text), model=GPTConfig(**SHAPE, tied=True))
-    _, trace = clusters(8, preload=("torch._dynamo",)).trace(groups_of, config, AXES[name])
+    _, trace = clusters(8).trace(groups_of, config, AXES[name])
     for events in trace.events:
         (begins,) = [at for at, event in enumerate(events) if event.op is Op.BARRIER]
         used = [{(event.group, event.group_name) for event in part} for part in (events[:begins], events[begins + 1 :])]
@@ -143,9 +143,7 @@ def test_every_group_of_a_step_has_been_used_before_it(clusters: Clusters, name:
 
 def test_a_group_that_nobody_connects_is_found(clusters: Clusters) -> None:
     """The test above fails where a group is first used in a step: as all are where nothing is connected."""
-    _, trace = clusters(2, preload=("torch._dynamo",)).trace(
-        unconnected, replace(TASK, batch=4), Plan(pipeline_parallel=2)
-    )
+    _, trace = clusters(2).trace(unconnected, replace(TASK, batch=4), Plan(pipeline_parallel=2))
     for events in trace.events:
         (begins,) = [at for at, event in enumerate(events) if event.op is Op.BARRIER]
         assert events[begins + 1 :] and not events[:begins]
@@ -174,6 +172,6 @@ def refused(config: TrainConfig, plan: Plan) -> str:
 
 
 def test_a_pipeline_with_too_few_connections_is_refused_by_every_rank(clusters: Clusters) -> None:
-    said = clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(micro_batches=2, pipeline_parallel=4))
+    said = clusters(4).run(refused, TASK, Plan(micro_batches=2, pipeline_parallel=4))
     assert set(said) == {said[0]} and "CONNECTIONS is 1, and a rank of this pipeline takes 8 connections" in said[0]
-    assert clusters(4, preload=("torch._dynamo",)).run(refused, TASK, Plan(DataParallelism.DDP)) == [""] * 4
+    assert clusters(4).run(refused, TASK, Plan(DataParallelism.DDP)) == [""] * 4

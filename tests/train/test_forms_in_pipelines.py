@@ -89,7 +89,7 @@ def test_gradients_are_sent_once_a_step_however_many_micro_batches(
     clusters: Clusters, form: DataParallelism, pipe: str
 ) -> None:
     """2Ψ(d-1)/d elements, of the parameters of a rank's stages; ZeRO-1 sends half of it when it publishes."""
-    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(form, pipe))
+    results, trace = clusters(4).trace(third_step, plan_of(form, pipe))
     assert sent(trace) == [sum(sizes.values()) * DOUBLE for sizes, _, _ in results]
 
 
@@ -97,14 +97,14 @@ def test_gradients_are_sent_once_a_step_however_many_micro_batches(
 def test_zero_2_sends_the_gradients_of_every_micro_batch(clusters: Clusters, pipe: str) -> None:
     """It has no room for what has not been sent: (m + 1)Ψ(d-1)/d elements."""
     m = PIPES[pipe][-1]
-    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(DataParallelism.ZERO2, pipe))
+    results, trace = clusters(4).trace(third_step, plan_of(DataParallelism.ZERO2, pipe))
     assert sent(trace) == [(m + 1) * sum(sizes.values()) * DOUBLE // 2 for sizes, _, _ in results]
 
 
 @piped
 def test_fsdp_gathers_and_reduces_stages_when_the_program_says_so(clusters: Clusters, pipe: str) -> None:
     """So many passes over a stage, each of Ψ(d-1)/d elements. Afterwards nothing is left but shards."""
-    results, trace = clusters(4, preload=("torch._dynamo",)).trace(third_step, plan_of(DataParallelism.FSDP, pipe))
+    results, trace = clusters(4).trace(third_step, plan_of(DataParallelism.FSDP, pipe))
     assert sent(trace) == [sum(sizes[stage] for _, stage in asked) * DOUBLE // 2 for sizes, asked, _ in results]
     for _, _, left in results:
         assert left == 0
@@ -116,7 +116,7 @@ def test_breadth_first_needs_fewer_messages_than_interleaving(clusters: Clusters
     for order in (PipelineSchedule.INTERLEAVED, PipelineSchedule.BREADTH_FIRST):
         for m in (4, 8):
             plan = Plan(DataParallelism.FSDP, m, pipeline_parallel=2, schedule=order, stages_per_rank=4)
-            asked[order, m] = len(clusters(4, preload=("torch._dynamo",)).run(third_step, plan)[0][1])
+            asked[order, m] = len(clusters(4).run(third_step, plan)[0][1])
     assert asked[PipelineSchedule.BREADTH_FIRST, 4] == asked[PipelineSchedule.BREADTH_FIRST, 8]
     assert (
         asked[PipelineSchedule.BREADTH_FIRST, 4]

@@ -73,7 +73,7 @@ def test_any_plan_equals_one_process(clusters: Clusters, model: str, plan: str) 
     expected = one_process(config)
     if biases := [value for name, value in expected.parameters.items() if name.endswith(".bias")]:
         assert all(value.abs().max() > 1e-3 for value in biases), "they have learned"
-    for record in clusters(ranks, preload=("torch._dynamo",)).run(on_rank.record, config, laid_out):
+    for record in clusters(ranks).run(on_rank.record, config, laid_out):
         if record.parameters:
             assert max(largest_difference(record, expected).values()) < BOUND
 
@@ -92,6 +92,6 @@ def test_a_checkpoint_of_one_split_goes_on_under_another(
     for number, (ranks, plan) in enumerate(plans):
         part = replace(config, stop_after=min(4, 1 + number) if number < 2 else None)
         saves, log = Saves(tmp_path / "checkpoints", 1, resume=number > 0), tmp_path / str(number)
-        clusters(ranks, preload=("torch._dynamo",)).run(on_rank.train, part, log, plan, saves)
+        clusters(ranks).run(on_rank.train, part, log, plan, saves)
         losses += [step.loss for step in read_log(log)[0]]
     assert losses == pytest.approx(one_process(config).losses, rel=1e-10)

@@ -33,7 +33,7 @@ def test_products_that_add_equal_one_process(clusters: Clusters, form: DataParal
     assert WIDE.width * WIDE.hidden >= LARGE
     config = TrainConfig(WIDE, steps=2, batch=6, sequence=8, warmup=1, precision=PRECISIONS["fp64"])
     plan = Plan(form, 3, pipeline_parallel=2, dp_replicate=2 if form is DataParallelism.HSDP else None)
-    found = differences(Deal(4, config, plan), clusters(4, preload=("torch._dynamo",)))
+    found = differences(Deal(4, config, plan), clusters(4))
     assert max(found.values()) < EXACT, found
 
 
@@ -59,7 +59,7 @@ def test_a_run_goes_on_with_other_numbers_on_all_axes(clusters: Clusters, short_
     for number, (ranks, plan) in enumerate(legs):
         leg = replace(config, stop_after=2 * (number + 1))
         saves = Saves(tmp_path, every=2, resume=number > 0)
-        found, loss = clusters(ranks, preload=("torch._dynamo",)).run(trained, leg, plan, saves)[0]
+        found, loss = clusters(ranks).run(trained, leg, plan, saves)[0]
         losses += found
         held_out.append(loss)
     assert losses == pytest.approx(whole.losses, rel=1e-12)
@@ -82,9 +82,9 @@ def held_out(config: TrainConfig, plan: Plan) -> list[float]:
 def test_inference_goes_through_the_same_stages(clusters: Clusters, short_text: Path, form: DataParallelism) -> None:
     """Whatever order training has; two stages on a rank hand over without a message where they follow each other."""
     config = replace(CONFIG, data=str(short_text))
-    (expected,) = clusters(1, preload=("torch._dynamo",)).run(held_out, config, Plan())
+    (expected,) = clusters(1).run(held_out, config, Plan())
     plan = Plan(form, 2, pipeline_parallel=2, schedule=PipelineSchedule.ZB_V)
-    for found in clusters(4, preload=("torch._dynamo",)).run(held_out, config, plan):
+    for found in clusters(4).run(held_out, config, plan):
         assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -98,7 +98,7 @@ def read_twice(config: TrainConfig) -> None:
 
 def test_inference_tells_each_shape_once(clusters: Clusters, short_text: Path) -> None:
     config = replace(CONFIG, data=str(short_text), sequence=100)
-    first, second = cut(clusters(2, preload=("torch._dynamo",)).trace(read_twice, config)[1])
+    first, second = cut(clusters(2).trace(read_twice, config)[1])
     assert len(first.messages) - len(second.messages) == 2
 
 

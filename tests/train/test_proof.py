@@ -44,7 +44,7 @@ def trained(
 
 
 def test_an_honest_run_is_proved(clusters: Clusters, config: TrainConfig, tmp_path: Path):
-    ranks = clusters(demo.RANKS, preload=("torch._dynamo",))
+    ranks = clusters(demo.RANKS)
     outcomes, steps = trained(ranks, config, tmp_path, demo.PLAN)
     checks = [replicas(outcomes), *equals_one_process(ranks, config, steps, demo.PLAN)]
     assert [check.what for check in checks if not check.holds] == []
@@ -72,7 +72,7 @@ def test_replicas_that_differ_and_a_model_that_learned_nothing_are_told():
 
 
 def test_the_pictures_show_one_step_of_all_axes(clusters: Clusters, config: TrainConfig, tmp_path: Path):
-    _, trace = clusters(demo.RANKS, preload=("torch._dynamo",)).trace(on_rank.step_apart, config, demo.PLAN)
+    _, trace = clusters(demo.RANKS).trace(on_rank.step_apart, config, demo.PLAN)
     step = demo.last_step(trace)
     assert not step.unmatched
     assert min(event.begin for events in step.events for event in events) == 0

@@ -29,7 +29,7 @@ CONFIG = TrainConfig(PRESETS["tiny"], steps=6, batch=24, sequence=16, precision=
 
 
 def losses(clusters: Clusters, ranks: int, config: TrainConfig, plan: Plan, saves: Saves, log: Path) -> list[float]:
-    clusters(ranks, preload=("torch._dynamo",)).run(on_rank.train, config, log, plan, saves)
+    clusters(ranks).run(on_rank.train, config, log, plan, saves)
     return [step.loss for step in read_log(log)[0]]
 
 
@@ -160,9 +160,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
     assert run([*common, "--save", str(tmp_path / place)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and f"cannot save in {tmp_path / place}: " in err
-    refused = clusters(2, preload=("torch._dynamo",)).run(
-        on_rank.train_or_refuse, CONFIG, tmp_path / "log", Plan(), Saves(tmp_path / place)
-    )
+    refused = clusters(2).run(on_rank.train_or_refuse, CONFIG, tmp_path / "log", Plan(), Saves(tmp_path / place))
     assert [str(each) for each in refused] == [err.removeprefix("rankwise: ").rstrip()] * 2
     assert not (tmp_path / "log").exists()
 

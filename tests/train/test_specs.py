@@ -171,7 +171,7 @@ def far(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str
 @pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
 def test_experts_train_as_in_one_process(clusters: Callable[..., Cluster], mesh: Mesh, kind: str) -> None:
     norms, parameters, of_inputs = one_process(mesh.size("ep"))
-    ranks = clusters(len(mesh.ranks), preload=("torch._dynamo",)).run(trained, mesh, kind)
+    ranks = clusters(len(mesh.ranks)).run(trained, mesh, kind)
     for found_norms, found, _ in ranks:
         assert found_norms == pytest.approx(norms, rel=1e-12)
         assert far(found, parameters) == {}
@@ -184,7 +184,7 @@ def test_a_checkpoint_fits_any_other_mesh(clusters: Callable[..., Cluster], tmp_
     _, expected, _ = one_process(2)
     for number, kinds in enumerate([("ddp", "fsdp"), ("fsdp", "zero1"), ("zero2", "ddp")]):
         folder = tmp_path / str(number)
-        ranks = clusters(4, preload=("torch._dynamo",)).run(saved_and_loaded, before, after, kinds, folder)
+        ranks = clusters(4).run(saved_and_loaded, before, after, kinds, folder)
         assert [far(found, expected) for found in ranks] == [{}] * 4
 
 
@@ -192,7 +192,7 @@ def test_a_checkpoint_fits_any_other_mesh(clusters: Callable[..., Cluster], tmp_
 def test_a_wrong_spec_is_noticed(clusters: Callable[..., Cluster], name: str) -> None:
     """A forgotten sum, and an expert that counts once for each axis."""
     _, parameters, _ = one_process(2)
-    for _, found, _ in clusters(4, preload=("torch._dynamo",)).run(trained_with_a_wrong_spec, MESHES["2 x 2"], name):
+    for _, found, _ in clusters(4).run(trained_with_a_wrong_spec, MESHES["2 x 2"], name):
         assert far(found, parameters)
 
 

@@ -33,7 +33,7 @@ def runs(clusters: Callable[..., Cluster]) -> Runs:
     def block(make: type[Region]) -> list[LayerOp]:
         return op_trace.of_block(CONFIG, make(dist.group.WORLD, overlap=True), 2, 16, torch.float64)
 
-    traced = {make: clusters(4, preload=("torch._dynamo",)).trace(block, make) for make in REGIONS}
+    traced = {make: clusters(4).trace(block, make) for make in REGIONS}
     return {make: op_trace.with_bytes(*run) for make, run in traced.items()}
 
 

@@ -11,14 +11,13 @@ from ..data_parallel.conftest import ranks
 __all__ = ["eight", "ranks", "two"]
 
 Clusters = Callable[..., Cluster]
-PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint")
 
 
 @pytest.fixture
 def eight(clusters: Clusters) -> Cluster:
-    return clusters(8, preload=PRELOAD)
+    return clusters(8)
 
 
 @pytest.fixture
 def two(clusters: Clusters) -> Cluster:
-    return clusters(2, watch=True, preload=PRELOAD)
+    return clusters(2, watch=True)

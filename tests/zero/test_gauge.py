@@ -60,7 +60,7 @@ def measured(make: Make, precision: Precision) -> History:
 
 
 def on_rank_0(clusters: Callable[..., Cluster], make: Make, precision: str) -> History:
-    return clusters(4, preload=("torch._dynamo",)).run(measured, make, PRECISIONS[precision])[0]
+    return clusters(4).run(measured, make, PRECISIONS[precision])[0]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from .delayed import CONFIG, CPU, OneProcess, Papers, on_ranks, setup_of
 
 Clusters = Callable[..., Cluster]
 SIZES = [(2, 1, "momentum"), (2, 3, "adamw"), (4, 1, "adamw"), (4, 3, "momentum"), (4, 4, "adamw")]
-WARM = ("torch._dynamo",)  # what an optimizer imports
 
 
 class Witness(Function):
@@ -90,11 +89,7 @@ def test_a_run_sees_and_keeps_the_versions_that_were_planned(clusters: Clusters,
     schedule = method.order(p, m, updates)
     seen = method.seen(schedule, m)
     versions = kept(schedule, m, seen)
-    found = {
-        action: both
-        for part in clusters(p, preload=WARM).run(witnessed, method, m, updates)
-        for action, both in part.items()
-    }
+    found = {action: both for part in clusters(p).run(witnessed, method, m, updates) for action, both in part.items()}
     assert {action: version for action, (version, _) in found.items()} == seen
     assert {action: there for action, (_, there) in found.items()} == versions
 
@@ -119,7 +114,7 @@ def test_a_warm_up_that_flushes_is_a_matter_of_the_order(clusters: Clusters) -> 
 def difference(clusters: Clusters, method: Method, p: int, wanted: TrainingSetup, flushed: int = 0) -> float:
     """How far losses and weights of p ranks are from those of one process."""
     oracle = OneProcess(Papers(method, p, wanted.micro_batches, flushed), wanted).learn()
-    parts = [part for part in clusters(4, preload=WARM).run(on_ranks, method, p, wanted) if part]
+    parts = [part for part in clusters(4).run(on_ranks, method, p, wanted) if part]
     weights = {name: weight for part in parts for name, weight in part.weights.items()}
     assert weights.keys() == oracle.weights.keys()
     worst = max(relative_difference(weights[name], oracle.weights[name]) for name in weights)
@@ -137,7 +132,7 @@ def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimiz
         return token_loss(model(tokens), targets, wanted.batches.tokens)
 
     plain = record(model, alone(model, wanted.optimizer(model.parameters()), loss, wanted.updates, rate=wanted.rate))
-    learned = clusters(4, preload=WARM).run(on_ranks, method, 1, wanted)[0]
+    learned = clusters(4).run(on_ranks, method, 1, wanted)[0]
     assert relative_difference(learned.losses, plain.losses) < 1e-10
     for name, weight in plain.parameters.items():
         assert relative_difference(learned.weights[name], weight) < 1e-10
@@ -146,13 +141,13 @@ def test_on_one_rank_nothing_is_late(clusters: Clusters, method: Method, optimiz
 def test_the_watch_has_nothing_to_say(clusters: Clusters) -> None:
     wanted = setup_of(4, "momentum", updates=3)
     for method in METHODS:
-        found = clusters(4, watch=True, preload=WARM).run(on_ranks, method, 4, wanted)
+        found = clusters(4, watch=True).run(on_ranks, method, 4, wanted)
         assert found[0].losses == found[3].losses
 
 
 def test_all_methods_train_a_small_gpt(clusters: Clusters) -> None:
     """The late ones learn a little less from as many updates, and need little more than half of the time."""
-    flushing, *late = curves(clusters(4, preload=WARM), updates=60, rate=3e-3)
+    flushing, *late = curves(clusters(4), updates=60, rate=3e-3)
     begin, reached = flushing.losses[0], mean(flushing.losses[-10:])
     assert begin == pytest.approx(5.55, abs=0.05)
     for curve in late:
