@@ -16,8 +16,8 @@ def which_stage(said: Sequence[tuple[str, int, int]]) -> str:
     """Which stage is it?
 
     A trace is all that is left of a run: what one rank said in one step, and
-    how it was laid out is forgotten. The step had two micro-batches or more. It
-    is one of these:
+    how it was laid out is forgotten. The step had one micro-batch or more; with
+    one, zero2 would be zero1, and is not asked for. It is one of these:
 
         ddp     replicas; gradients are all-reduced, once
         zero1   the optimizer's state in shards; gradients travel once,

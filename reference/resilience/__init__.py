@@ -49,6 +49,7 @@ A rank computes wrongly, which is not seen until it is compared:
 
     lab/faults.py             let a process die at the N-th point of its way
     lab/half_a_message.py     a rank dies in the middle of a message: how long its other end waits
+    lab/incident.py           a rank that becomes slow, for its trace to be read
     lab/history.py            what became of a training's time: steps that count, lost ones, saves, recovery
     lab/watched.py            trainings to which something happens, from disk and elastic
     lab/measured_goodput.py   goodput under failures at random, beside the formula

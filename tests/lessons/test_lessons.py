@@ -128,6 +128,14 @@ def test_a_lesson_opens_without_the_answers(lesson: str) -> None:
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_shows_each_question_and_what_came_of_it(lesson: str) -> None:
+    for cell in code_cells(lesson):
+        shown = ["".join(output.get("data", {}).get("text/plain", "")) for output in cell["outputs"]]
+        for question in re.findall(r'\b(?:predict|reveal)\("([^"]*)"', cell["source"]):
+            assert [text for text in shown if text.startswith(question)], question
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
 def test_a_lesson_s_pictures_need_no_kernel_and_can_be_read_aloud(lesson: str) -> None:
     outputs = [output for cell in code_cells(lesson) for output in cell["outputs"]]
     assert not [output for output in outputs if VIEW in output.get("data", {})], "its model is gone"

@@ -4,6 +4,7 @@ from puzzles.grading.puzzle import Budget, Measure, Puzzle, Scale, Wrong, cases,
 from reference.frameworks.answers.stages import which_stage
 
 MYSTERIES = ("ddp", "zero1", "zero2", "zero3", "kept", "hsdp")
+OF_ONE = tuple(kind for kind in MYSTERIES if kind != "zero2")  # micro-batch
 GATHER, REDUCE, SUM = "all_gather", "reduce_scatter", "all_reduce"
 
 
@@ -35,7 +36,7 @@ PUZZLE = Puzzle(
     title="Which stage is it?",
     statement="""
         A trace is all that is left of a run: what one rank said in one step, and how it was laid out is forgotten.
-        The step had two micro-batches or more. It is one of these:
+        The step had one micro-batch or more; with one, zero2 would be zero1, and is not asked for. It is one of these:
 
             ddp     replicas; gradients are all-reduced, once
             zero1   the optimizer's state in shards; gradients travel once, parameters once
@@ -61,8 +62,18 @@ PUZZLE = Puzzle(
         worlds=(1,), kind=MYSTERIES, micro_batches=(2,), units=(5,), unit=(1001,), size=(4,), norm=(False, True)
     )
     + cases(worlds=(1,), kind=MYSTERIES, micro_batches=(3,), units=(3,), unit=(50,), size=(2,), norm=(True,))
-    + cases(worlds=(1,), kind=("kept", "zero1"), micro_batches=(4,), units=(1,), unit=(64,), size=(2,), norm=(False,)),
+    + cases(worlds=(1,), kind=("kept", "zero1"), micro_batches=(4,), units=(1,), unit=(64,), size=(2,), norm=(False,))
+    + cases(worlds=(1,), kind=OF_ONE, micro_batches=(1,), units=(5, 1), unit=(300,), size=(4,), norm=(True,)),
     drawn=(
+        drawn(
+            worlds=(1,),
+            kind=OF_ONE,
+            micro_batches=(1,),
+            units=range(1, 12),
+            unit=range(40, 5000),
+            size=(2, 4),
+            norm=(False, True),
+        ),
         drawn(
             worlds=(1,),
             kind=MYSTERIES,
@@ -119,6 +130,17 @@ PUZZLE = Puzzle(
             "the order is not looked at",
             diagnosis=r"expected 'kept', got 'zero1'",
             edits=(('return "kept" if large[0][0] == "all_gather" else "zero1"', 'return "zero1"'),),
+        ),
+        Wrong(
+            "one run of gathers, one of sums: the parameters travel once",
+            diagnosis=r"expected 'kept', got 'zero1'",
+            edits=(
+                (
+                    'return "kept" if large[0][0] == "all_gather" else "zero1"',
+                    "turns = sum(one[0] != other[0] for one, other in zip(large, large[1:]))\n"
+                    '    return "kept" if turns > 1 else "zero1"',
+                ),
+            ),
         ),
         Wrong(
             "hybrid sharding is taken for zero3",

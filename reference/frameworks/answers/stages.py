@@ -6,7 +6,7 @@ NUMBERS = 4  # elements: losses, norms and flags are all-reduces of so few
 
 
 def which_stage(said: Sequence[tuple[str, int, int]]) -> str:
-    """The form of data parallelism that makes these calls in a step of two micro-batches or more.
+    """The form of data parallelism that makes these calls in a step. With one micro-batch zero2 is zero1.
 
     Args:
         said: the calls of one rank in order, (operation, elements of all ranks together, bytes of each).
