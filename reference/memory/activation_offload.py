@@ -34,7 +34,7 @@ SMALL = 1 << 14
 def offload_activations(target: OffloadTarget, small: int = SMALL) -> Iterator[None]:
     """Keep at `target` what forward saves inside, until backward has used it.
 
-    Parameters stay where they are, and so does what is on the meta device.
+    Parameters stay where they are, and so do sparse tensors and what is on the meta device.
 
     Args:
         target: where activations wait.
@@ -132,12 +132,15 @@ class OffloadHooks:
 
     def __init__(self, target: OffloadTarget, small: int) -> None:
         self._target, self._small = target, small
-        self._known: weakref.WeakValueDictionary[tuple[int, int], OffloadedStorage] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[tuple, OffloadedStorage] = weakref.WeakValueDictionary()
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._latest: weakref.ref[OffloadedStorage] | None = None
 
     def pack(self, x: Tensor) -> KeptOnDevice | OffloadedView:
         """Send the storage of `x` to the target, unless it is there or has to stay."""
+        if x.layout is not torch.strided:  # sparse: there is no one storage
+            return KeptOnDevice(x, x._version)
+        x = x.resolve_conj().resolve_neg()
         if _is_parameter(x) or x.is_meta or x.untyped_storage().nbytes() < self._small:
             return KeptOnDevice(x, x._version)
         return OffloadedView(self._offloaded(x), x.dtype, x.shape, x.stride(), x.storage_offset())
@@ -154,9 +157,13 @@ class OffloadHooks:
         )
 
     def _offloaded(self, x: Tensor) -> OffloadedStorage:
-        """One for each storage; another one if it has been written to in between."""
-        storage = x.untyped_storage()
-        key = storage._cdata, x._version
+        """One for each storage; another one if it has been written to in between.
+
+        Most views count writes together with the tensor that they are views of. Those of `unsafe_chunk`, by which
+        recurrent cells cut their gates, count their own: tensors that share a storage, each known by where it lies.
+        """
+        storage, base = x.untyped_storage(), x if x._base is None else x._base
+        key = storage._cdata, x._version, base.storage_offset(), base.shape, base.stride()
         offloaded = self._known.get(key)
         if (
             offloaded is None or offloaded.source() is not storage

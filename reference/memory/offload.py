@@ -109,11 +109,12 @@ class OffloadedOptimizer(Optimizer):
                 if (shape := state_dict["state"][number][name].shape) != parameter.shape:
                     wanted = f"{tuple(parameter.shape)}, and not {tuple(shape)}: it is of another model"
                     raise BadInput(f"{name} of parameter {number} must have shape {wanted}")
+        known = {number: dict(state) for number, state in state_dict["state"].items()}  # it may be this one's own
         super().load_state_dict(state_dict | {"state": {}})
         for number, parameter in zip(numbers, self._of, strict=True):
             state = self._of[parameter].state[self._guest_of(parameter)]
             state.clear()
-            for name, value in state_dict["state"].get(number, {}).items():
+            for name, value in known.get(number, {}).items():
                 stays = name in self._rooms[parameter] or not isinstance(value, Tensor)
                 state[name] = value if stays else value.to("cpu", copy=True)
             self._store_state(parameter)

@@ -142,7 +142,7 @@ def recomputed(function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
         inputs: what it is given; nothing else that it uses may have been computed from a parameter.
 
     Raises:
-        BadInput: if an input is no tensor.
+        BadInput: if an input is no tensor, or the function returns something else.
     """
     for x in inputs:
         if not isinstance(x, Tensor):
@@ -164,7 +164,9 @@ class Recomputed(Function):
         ctx.function, ctx.random, ctx.autocast, ctx.second_run = function, RandomState(inputs), Autocast(inputs), None
         ctx.save_for_backward(*inputs)
         ctx.set_materialize_grads(False)  # an unused output has no gradient: None
-        return function(*inputs)
+        y = function(*inputs)
+        require_tensors(y)
+        return y
 
     @staticmethod
     @once_differentiable
@@ -177,6 +179,18 @@ class Recomputed(Function):
         if pairs:
             torch.autograd.backward(*zip(*pairs, strict=True))
         return None, None, *(x.grad for x in inputs)
+
+
+def require_tensors(y: Any) -> None:
+    """Refuse an output of a recomputed function in which autograd would not see the tensors.
+
+    Raises:
+        BadInput: that says what it is.
+    """
+    for x in y if isinstance(y, tuple) else (y,):
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__ + (" in a tuple" if x is not y else "")
+            raise BadInput(f"a recomputed function returns a tensor or a tuple of tensors, not a {kind}")
 
 
 def run_again(node: Any) -> tuple[list[Tensor], tuple[Tensor, ...]]:

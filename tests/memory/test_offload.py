@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -157,6 +157,18 @@ def test_a_loaded_state_is_a_copy_and_lives_at_home(tmp_path: Path):
         assert mapped(state["exp_avg"])
         assert torch.equal(state["exp_avg"], plain.state[parameter]["exp_avg"])
         assert state["step"] is not plain.state[parameter]["step"]
+
+
+def test_its_own_state_may_be_loaded_again(target: OffloadTarget):
+    """As it is given out, without a copy in between."""
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = OffloadedOptimizer(torch.optim.Adam, [parameter], target)
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    before = {name: value.clone() for name, value in optimizer.state[parameter].items()}
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert before.keys() == optimizer.state[parameter].keys() == {"step", "exp_avg", "exp_avg_sq"}
+    assert all(torch.equal(optimizer.state[parameter][name], value) for name, value in before.items())
 
 
 def test_a_state_of_another_model_is_refused(target: OffloadTarget):
@@ -367,6 +379,46 @@ def test_a_tensor_that_was_written_to_in_between_travels_again():
     loss.backward()
     assert x.grad.tolist() == [2 * (2 * 2 + 2 * 3)] * 64
     assert target.rooms == [256, 256]
+
+
+def gates(x: Tensor) -> Tensor:
+    """As in a recurrent cell: parts of one tensor, each written to, and each with writes counted by itself."""
+    forget, new = (x * 1).unsafe_chunk(2, 1)
+    return forget.sigmoid_() * new.tanh_()
+
+
+def imaginary(x: Tensor) -> Tensor:
+    """Saves numbers whose conjugation, and a sign, are no more than a mark on the tensor."""
+    x = torch.complex(x, x + 1)
+    return x.detach().conj() * x + x.detach().conj().imag * x
+
+
+def swapped(x: Tensor) -> Tensor:
+    """Saves a sparse matrix, which has no one storage."""
+    return torch.sparse.mm(torch.eye(4, dtype=x.dtype).flip(0).to_sparse(), x).square()
+
+
+def gradients_with(target: OffloadTarget | None, loss: Callable[[], Tensor], of: list[Tensor]) -> tuple[Tensor, ...]:
+    with offload_activations(target, small=0) if target else nullcontext():
+        y = loss()
+    return torch.autograd.grad(y, of)
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_recurrent_layers_have_the_same_gradients(kind: type[nn.RNNBase]):
+    layer, x = kind(4, 3).double(), torch.linspace(-1, 1, 40, dtype=torch.float64).view(5, 2, 4)
+    found, expected = (
+        gradients_with(target, lambda: layer(x)[0].square().sum(), [*layer.parameters()])
+        for target in (HostMemory(), None)
+    )
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize("function", [gates, imaginary, swapped])
+def test_tensors_of_every_kind_have_the_same_gradients(function: Callable[[Tensor], Tensor]):
+    x = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4).requires_grad_()
+    found, expected = (gradients_with(target, lambda: function(x).abs().sum(), [x]) for target in (HostMemory(), None))
+    assert torch.equal(found[0], expected[0])
 
 
 def test_a_small_tensor_that_was_written_to_is_no_longer_what_backward_needs():

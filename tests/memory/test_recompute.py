@@ -292,6 +292,17 @@ def test_what_cannot_be_is_said():
         recomputed(torch.mul, torch.ones(1), 3)
 
 
+@pytest.mark.parametrize(
+    ("returned", "kind"),
+    [(lambda y: [y], "list"), (lambda y: {"y": y}, "dict"), (lambda y: (y, None), "NoneType in a tuple")],
+)
+def test_outputs_that_autograd_would_not_see_are_refused(returned: Callable[[Tensor], object], kind: str):
+    """The function's parameters would get no gradients, and nothing would say so."""
+    layer = nn.Linear(2, 2)
+    with pytest.raises(BadInput, match=f"a tensor or a tuple of tensors, not a {kind}"):
+        recomputed(lambda x: returned(layer(x)), torch.ones(1, 2))
+
+
 def test_a_way_may_be_given_by_its_name():
     model = model_with(Recompute.NONE)
     recompute(model, "full")
