@@ -208,6 +208,9 @@ class Hooked:
         """Wait."""
         self._finish()
 
+    def begin_step(self) -> None:
+        """Nothing to note."""
+
     def end_step(self) -> None:
         """Forget."""
         for part in self.parts:

@@ -98,6 +98,11 @@ class Buckets:
                 parameter.grad = None  # from before; it would be added to the first
                 parameter.register_post_accumulate_grad_hook(Hook(self, number, index))
 
+    @property
+    def filled(self) -> bool:
+        """Whether a gradient has come."""
+        return any(bucket.filled for bucket in self.buckets)
+
     def expect(self) -> None:
         """The next backward is the one to launch buckets from."""
         self._due = [set(range(len(bucket.parameters))) for bucket in self.buckets]

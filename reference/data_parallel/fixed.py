@@ -2,8 +2,8 @@
 
 A form decides once, when it is made, which parameter goes into which bucket and has which master. A parameter that is
 replaced, added, frozen or thawed later would silently not be trained, or be trained when it should not; an optimizer
-over the model's parameters would silently do nothing, where the form's masters are other tensors. Both are errors here,
-before a step is lost.
+over the model's parameters would silently do nothing, where the form's masters are other tensors, and so would what is
+loaded or written there. All are errors here, before a step is lost, for as long as the form lives.
 """
 
 import weakref
@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from reference.errors import BadInput
 
+Inside = tuple[dict[str, nn.Module], dict[str, tuple]]
 INSTEAD = "take [part.master for part in form.parts], and clip by gradient_norm and clip of reference.data_parallel"
 
 
@@ -39,33 +40,67 @@ class Wrapped:
         in_place: bool = False,
         loadable: bool = True,
     ) -> None:
-        self._in_place = in_place
+        self._in_place, self._loadable = in_place, loadable
         with torch._C.DisableTorchFunctionSubclass():
-            self._modules = [(name, module, *self._inside(module)) for name, module in model.named_modules()]
-        self._hidden: list[tuple[weakref.ref[nn.Parameter], Tensor]] = []
+            self._modules = [(name, module, self._inside(module)) for name, module in model.named_modules()]
         own = {id(master) for master in masters}
         stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad and id(p) not in own]
-        for parameter in stand_ins:
-            parameter.trained_by_a_form = True  # seen by `refuse_foreign_optimizers`
+        self._stand_ins = {id(p): weakref.ref(p) for p in stand_ins}
         self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
+        self.note_values()
+        _LIVING.add(self)
         refuse_foreign_optimizers()
         if not loadable:
-            model.register_load_state_dict_pre_hook(_refuse_to_load)
+            for module in model.modules():
+                module.register_load_state_dict_pre_hook(_refuse_to_load)
+
+    def trains(self, parameter: nn.Parameter) -> bool:
+        """Whether the form trains it by another tensor."""
+        return id(parameter) in self._stand_ins and self._stand_ins[id(parameter)]() is parameter
+
+    def loses(self, module: nn.Module) -> bool:
+        """Whether what is loaded into a module is lost, since something in it learns by another tensor."""
+        return not self._loadable and any(map(self.trains, module.parameters()))
 
     def require_unchanged(self) -> None:
-        """Name the first parameter that is not what it was.
+        """Name the first parameter that is not what it was. Modules without parameters may come and go.
 
         Raises:
             BadInput: that says which one, and what happened to it.
         """
         with torch._C.DisableTorchFunctionSubclass():
-            for name, module, children, parameters in self._modules:
+            for name, module, before in self._modules:
                 now = self._inside(module)
-                if now != (children, parameters):
+                if now != before and (change := _change(name, before, now)):
                     raise BadInput(
-                        f"{_change(name, (children, parameters), now)} after the model was wrapped, and the form "
-                        "would not train it: change the model first, then wrap it"
+                        f"{change} after the model was wrapped, and the form would not train it: change the model "
+                        "first, then wrap it"
                     )
+            self._require_unwritten()
+
+    def note_values(self) -> None:
+        """The parameters have the values that the form gave them: what others write from now on may be lost."""
+        self._noted = self._writes()
+
+    def _require_unwritten(self) -> None:
+        for name, writes in self._writes().items():
+            if writes != self._noted.get(name):
+                raise BadInput(
+                    f"{name} was written to after the model was wrapped, and that is lost, since its master is "
+                    "elsewhere: write before wrapping, or to the masters"
+                )
+
+    def _writes(self) -> dict[str, int]:
+        """How often each parameter was written to whose master would not know."""
+        if self._loadable:
+            return {}
+        with torch._C.DisableTorchFunctionSubclass():
+            return {
+                _path(prefix, name): parameter._version
+                for prefix, module, _ in self._modules
+                for name, parameter in module._parameters.items()
+                if parameter is not None and self.trains(parameter)
+            }
 
     def hide_gradients(self) -> None:
         """From now on each parameter's `grad` is one that refuses to be used: the real ones are elsewhere."""
@@ -81,9 +116,9 @@ class Wrapped:
                 if (parameter := reference()) is not None:
                     parameter.grad = gradient
 
-    def _inside(self, module: nn.Module) -> tuple[dict[str, int], dict[str, tuple]]:
-        """What identifies the module's own children and parameters."""
-        children = {name: id(child) for name, child in module._modules.items() if child is not None}
+    def _inside(self, module: nn.Module) -> Inside:
+        """The module's own children, and what identifies its own parameters."""
+        children = {name: child for name, child in module._modules.items() if child is not None}
         parameters = {
             name: (id(p), p.requires_grad, p.dtype, p.data_ptr() if self._in_place else 0)
             for name, p in module._parameters.items()
@@ -131,36 +166,49 @@ def refuse_foreign_optimizers() -> None:
     register_optimizer_step_pre_hook(_refuse_stand_ins)
 
 
+_LIVING: weakref.WeakSet[Wrapped] = weakref.WeakSet()
+"""Of this process: models and parameters carry no mark of a form, which copies and files of them would carry, too."""
+
+
 def _refuse_stand_ins(optimizer: Optimizer, arguments: Sequence, options: dict) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if getattr(parameter, "trained_by_a_form", False):
+            if any(wrapped.trains(parameter) for wrapped in _LIVING):
                 raise BadInput(f"a {type(optimizer).__name__} over the model's parameters would do nothing: {INSTEAD}")
 
 
 def _refuse_to_load(module: nn.Module, *_: object) -> None:
-    raise BadInput(
-        "what is loaded into a wrapped model is lost, since its masters are elsewhere: load before wrapping, or load "
-        "a checkpoint by reference.zero.checkpoint"
-    )
+    if any(wrapped.loses(module) for wrapped in _LIVING):
+        raise BadInput(
+            "what is loaded into a wrapped model is lost, since its masters are elsewhere: load before wrapping, or "
+            "load a checkpoint by reference.zero.checkpoint"
+        )
 
 
-def _change(module: str, before: tuple[dict, dict], now: tuple[dict, dict]) -> str:
-    """What became of a module's children or parameters, in a few words."""
-    prefix = f"{module}." if module else ""
-    for then, since in zip(before, now, strict=True):
+def _change(module: str, before: Inside, now: Inside) -> str | None:
+    """What became of a module's parameters, or of children that have some, in a few words; None if nothing did."""
+    for then, since in ((_with_parameters(before[0]), _with_parameters(now[0])), (before[1], now[1])):
         for name in then.keys() | since.keys():
+            path = _path(module, name)
             if name not in then:
-                return f"{prefix}{name} was added"
+                return f"{path} was added"
             if name not in since:
-                return f"{prefix}{name} was taken away"
+                return f"{path} was taken away"
             if then[name] != since[name]:
-                return f"{prefix}{name} was {_kind_of_change(then[name], since[name])}"
-    return f"{module or 'the model'} was changed"
+                return f"{path} was {_kind_of_change(then[name], since[name])}"
+    return None
+
+
+def _path(module: str, name: str) -> str:
+    return f"{module}.{name}" if module else name
+
+
+def _with_parameters(children: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    return {name: child for name, child in children.items() if any(True for _ in child.parameters())}
 
 
 def _kind_of_change(then: object, since: object) -> str:
-    if isinstance(then, int) or then[0] != since[0]:
+    if isinstance(then, nn.Module) or then[0] != since[0]:
         return "replaced"
     if then[1] != since[1]:
         return "thawed" if since[1] else "frozen"

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.nn.parameter import is_lazy
 
 from reference.errors import BadInput
 from reference.sharding import Slices, pieces
@@ -77,6 +78,9 @@ class DataParallel(GradientSync, Protocol):
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of a micro-batch. All gradients are in flight at the end of the `last`."""
 
+    def begin_step(self) -> None:
+        """Gradients may come before the first micro-batch: a pipeline's do, whose backward is in halves."""
+
 
 class Progress(Enum):
     """State of a step; the value is the error message for an out-of-order call."""
@@ -87,8 +91,17 @@ class Progress(Enum):
     COLLECTED = "gradients are collected, and no optimizer can forget them: end_step() ends a step"
 
 
+EARLY = (
+    "gradients came before the first micro-batch of this step, and would be added to it: end_step() forgets them; "
+    "freeze what only hands gradients on, or take torch.autograd.grad"
+)
+
+
 class StepOrder:
     """Keeps the calls of a step in order: micro-batches, the last of them last, `reduce_gradients`, `end_step`.
+
+    A backward past the model in between, as that of a generator through its discriminator, leaves gradients that no
+    `zero_grad` finds. The first micro-batch refuses to begin with them.
 
     Raises:
         RuntimeError: for anything else. A step that has failed is ended by `end_step`.
@@ -96,14 +109,22 @@ class StepOrder:
 
     def __init__(self) -> None:
         self._progress = Progress.BEGUN
+        self._gradients_may_be_there = False
 
     @contextmanager
-    def micro_batch(self, last: bool) -> Iterator[None]:
+    def micro_batch(self, last: bool, gradients_are_there: bool) -> Iterator[None]:
         """Around a micro-batch. One that fails stays open."""
         self._require(Progress.BEGUN)
+        if gradients_are_there and not self._gradients_may_be_there:
+            raise RuntimeError(EARLY)
+        self.begin_step()
         self._progress = Progress.INSIDE
         yield
         self._progress = Progress.SENT if last else Progress.BEGUN
+
+    def begin_step(self) -> None:
+        """From now on gradients are those of this step."""
+        self._gradients_may_be_there = True
 
     def reduce_gradients(self) -> None:
         """Gradients are about to be collected."""
@@ -112,7 +133,7 @@ class StepOrder:
 
     def end_step(self) -> None:
         """Gradients are forgotten, and the next step begins."""
-        self._progress = Progress.BEGUN
+        self._progress, self._gradients_may_be_there = Progress.BEGUN, False
 
     def _require(self, progress: Progress) -> None:
         if self._progress is not progress:
@@ -121,6 +142,17 @@ class StepOrder:
 
 class NoGradient(RuntimeError):
     """A parameter was used by no micro-batch of a step, and the form was not told that this may happen."""
+
+
+def require_shapes(model: nn.Module) -> None:
+    """Refuse parameters of lazy modules that have not computed yet.
+
+    Raises:
+        BadInput: that names the first of them.
+    """
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise BadInput(f"{name} has no shape yet: run the model once, then wrap it")
 
 
 def freeze_in(model: nn.Module, dtype: torch.dtype) -> None:

@@ -29,7 +29,7 @@ from reference.memory.precision import PRECISIONS, Precision
 
 from .buckets import Bucket, Buckets, in_order_of_use
 from .fixed import Wrapped
-from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, trainable
+from .gradient_sync import NoGradient, ParameterShard, StepOrder, freeze_in, require_shapes, trainable
 
 AllReduce = Callable[[Tensor, ProcessGroup], None]
 Reduce = Callable[[Sequence[Tensor], ProcessGroup], None]
@@ -104,6 +104,7 @@ class Replicated:
     ) -> None:
         self.communicator, self.unused = over(group), unused
         self._reduce = reduce or partial(flat, all_reduce=through(self.communicator))
+        require_shapes(model)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         buckets = self._plan(list(named.values()), precision.gradients)  # before anything is rounded, as ZeRO does
@@ -120,7 +121,7 @@ class Replicated:
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gradients add up from one micro-batch to the next; nothing is sent before the last."""
-        with self._step.micro_batch(last):
+        with self._step.micro_batch(last, self._buckets.filled):
             self._wrapped.require_unchanged()
             self._wrapped.begin_gradients()
             if last:
@@ -129,6 +130,10 @@ class Replicated:
             if last:
                 self._buckets.flush(last)
                 self._wrapped.hide_gradients()
+
+    def begin_step(self) -> None:
+        """As for `DataParallel`."""
+        self._step.begin_step()
 
     def reduce_gradients(self) -> None:
         """Sum over ranks, and give each master its gradient."""
@@ -144,6 +149,7 @@ class Replicated:
     def end_step(self) -> None:
         """Round the masters to the working parameters, where they are not the same; forget the gradients."""
         round_to_parameters(self._masters)
+        self._wrapped.note_values()
         self._wrapped.begin_gradients()
         self._buckets.forget()
         self._step.end_step()

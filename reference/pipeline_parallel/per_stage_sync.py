@@ -28,6 +28,7 @@ class PerStageSync:
         self.shard_groups = self._all[0].shard_groups if self._all else ()
         self.units = [unit for form in self._all for unit in form.units]
         self.shards_parameters = bool(self.units)
+        self._begin_step()
 
     @property
     def remembered(self) -> list[Remembered]:
@@ -61,10 +62,16 @@ class PerStageSync:
         """Delegates to the forms of all stages."""
         for form in self._all:
             form.end_step()
+        self._begin_step()
 
     def gradients(self) -> list[Tensor]:
         """Delegates to the forms of all stages."""
         return [gradient for form in self._all for gradient in form.gradients()]
+
+    def _begin_step(self) -> None:
+        """Gradients come outside of `backward_of`, too: of the table, and where backward is in halves."""
+        for form in self._all:
+            form.begin_step()
 
 
 class SyncOfAll:

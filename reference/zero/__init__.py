@@ -40,14 +40,23 @@ What the forms of data parallelism need from a model, which may be any `nn.Modul
 | the same on every rank at wrapping    | yes                  | yes            | yes, or on meta, with `value`    |
 | its parameters stay those, as frozen  | yes                  | yes            | yes                              |
 | all parameters are used in every step | yes, or `unused`     | no: zeros      | no: zeros                        |
-| parameters are real numbers           | those that learn     | those          | floating point, or `ignored`     |
+| parameters are real numbers           | those that learn     | those          | floating point, or `ignored` (+) |
 | elementwise, or of `whole_matrices`   | no                   | yes            | yes                              |
 | every rank has a batch                | no, see `uneven`     | no             | yes; one may count zero          |
 | blocks                                | no                   | no             | in an `nn.ModuleList`, or named  |
 | values are loaded                     | before (*)           | before (*)     | before wrapping                  |
 | values are read                       | from the model       | from the model | `gather_full`, `full_state_dict` |
 
-(*) Or later, where the model computes in the dtype of its masters. What does not hold is an error that says so.
+(*) Or later, where the model computes in the dtype of its masters. (+) Those are real, too, if they learn.
+
+What does not hold is an error that says so, but for what a form cannot see, and what makes a run worse in silence:
+
+- ranks that begin with different values: `broadcast_state` of `reference.data_parallel.initial` makes them alike,
+  before wrapping, and `find_drift` finds them;
+- an optimizer over pieces that is not elementwise, such as Adafactor: `require_elementwise` of `lab/elementwise.py`
+  refuses it;
+- `torch.nn.utils.clip_grad_norm_` over masters in pieces: each rank would take the norm of its own;
+- values written through `parameter.data` where they should have been loaded before.
 
 Tied parameters, sparse gradients, outputs of any class, checkpoints, losses of inner tensors and gradient penalties
 are right in all of them. In the last micro-batch there is one backward: a module in two reentrant checkpoints needs

@@ -29,7 +29,7 @@ class FullyShardedByProgram(ShardedUnits):
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Around a backward. Gradients add up, and leave in the last one alone, or where `reshard` takes the room."""
-        with self._step.micro_batch(last):
+        with self._step.micro_batch(last, self.filled):
             if not last:
                 yield
                 return

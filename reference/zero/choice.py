@@ -1,7 +1,7 @@
 """Which modules' parameters FSDP gathers together: the usual choice, and what cannot be chosen."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torch import nn
 
@@ -61,6 +61,14 @@ def warn_of_one_unit(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> 
             "blocks, units=[[block] for block in ...]",
             stacklevel=3,
         )
+
+
+def lists_of(units: Iterable[Iterable[nn.Module]]) -> list[list[nn.Module]]:
+    """Units that may be read more than once, as a generator may not. A module in the place of a unit stays what it is.
+
+    `require_units` refuses it.
+    """
+    return [unit if isinstance(unit, nn.Module) else list(unit) for unit in units]
 
 
 def require_units(model: nn.Module, units: Sequence[Sequence[nn.Module]]) -> None:

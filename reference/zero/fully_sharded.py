@@ -32,7 +32,7 @@ from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
 from .choice import warn_of_one_unit
-from .lent import Prehook
+from .lent import Prehook, not_compiled
 from .module_calls import (
     ModuleCall,
     Recording,
@@ -116,7 +116,7 @@ class FullySharded(ShardedUnits):
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Gathers and reduce-scatters in every micro-batch: there is no room for what has not been sent."""
-        with self._step.micro_batch(last), self.reducing(last):
+        with self._step.micro_batch(last, self.filled), self.reducing(last):
             recording = self._record(Recording(is_micro_batch=True))
             try:
                 yield
@@ -130,12 +130,14 @@ class FullySharded(ShardedUnits):
         self._previous, self._recording = self._recording.calls, recording
         return recording
 
+    @not_compiled
     def _begin_forward(self, model: nn.Module, inputs: object) -> None:
         """Within a micro-batch the calls of several forwards follow each other: backward goes through all of them."""
         if not self._recording.is_micro_batch and not in_backward():
             self._record(Recording())
         self._recording.computed, self._recording.inside = True, []
 
+    @not_compiled
     def _begin_call(self, module: nn.Module, inputs: object) -> None:
         if in_backward():  # a checkpoint recomputes: what backward is at stays
             self._make_whole(self._needs[module])
@@ -146,6 +148,7 @@ class FullySharded(ShardedUnits):
             following = first_with_parameters(self._previous[len(recording.calls) :])
             self._turn_to(call, following, keep=() if self._reshard_after_forward else self.units)
 
+    @not_compiled
     def _end_call(self, module: nn.Module, inputs: object, output: object) -> None:
         if in_backward():
             return
@@ -155,6 +158,7 @@ class FullySharded(ShardedUnits):
                 if tensor.requires_grad:
                     tensor.register_hook(partial(self._begin_backward, self._recording.calls, call))
 
+    @not_compiled
     def _end_forward(self, model: nn.Module, inputs: object, output: object) -> None:
         if self._reshard_after_forward and not in_backward():
             self._free_all_but(())
@@ -183,6 +187,7 @@ class FullySharded(ShardedUnits):
         self._make_whole(call.needed)
         self.unshard(soon)
 
+    @not_compiled
     def _used(self, unit: FlatParameters, name: str) -> Prehook:
         """An operation takes a parameter. A module that uses one of another unit needs that unit from now on."""
         recording = self._recording
@@ -190,7 +195,8 @@ class FullySharded(ShardedUnits):
         if call and unit not in call.needed:
             call.own.append(unit)
         if not unit.ready:
-            if call or in_backward():
+            if call or in_backward() or recording.is_micro_batch:
+                recording.computed = True
                 unit.unshard()
             unit.wait_for_unshard()
             require_ready(unit, name)

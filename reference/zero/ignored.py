@@ -4,7 +4,7 @@ A few numbers that many modules read, a router that must not be rounded, a codeb
 saves. They are trained as in plain data parallelism: their gradients are summed over all ranks, once a step.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
-from reference.data_parallel.gradient_sync import ParameterShard
+from reference.data_parallel.gradient_sync import ParameterShard, trainable
 from reference.data_parallel.replicated import master_of, round_to_parameters
 from reference.dtypes import give_gradient
 from reference.errors import BadInput
@@ -29,7 +29,7 @@ class Ignored:
         precision: in which parameters compute, gradients are summed and masters are kept.
 
     Raises:
-        BadInput: for one without values.
+        BadInput: for one without values, and a complex one that learns.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Ignored:
         for name, parameter in named.items():
             if parameter.is_meta:
                 raise BadInput(f"{name} is on the meta device, and what is ignored is not gathered: give it values")
-        learning = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        learning = trainable(named.items())
         self._groups = groups
         self._masters = {parameter: master_of(parameter, precision) for parameter in learning.values()}
         first = groups[0].rank() == 0  # of the ranks that share shards, one counts these in the norm
@@ -48,6 +48,11 @@ class Ignored:
         )
         bucket = [Bucket([*learning.values()], precision.gradients)] if learning else []
         self._buckets = Buckets(bucket, lambda bucket: None)
+
+    @property
+    def filled(self) -> bool:
+        """Whether a gradient has come."""
+        return self._buckets.filled
 
     def reduce_gradients(self) -> None:
         """Sum over ranks, and give each master its gradient."""
@@ -69,13 +74,13 @@ class Ignored:
         return [bucket.flat for bucket in self._buckets.buckets if bucket.flat is not None]
 
 
-def without(named: dict[str, nn.Parameter], ignored: Collection[nn.Parameter]) -> dict[str, nn.Parameter]:
+def without(named: dict[str, nn.Parameter], ignored: Iterable[nn.Parameter]) -> dict[str, nn.Parameter]:
     """Those that are sharded, by name.
 
     Raises:
         BadInput: if something else than a parameter of the model is to be ignored.
     """
-    known = {id(parameter) for parameter in named.values()}
+    ignored, known = list(ignored), {id(parameter) for parameter in named.values()}
     if strange := [x for x in ignored if id(x) not in known]:
         raise BadInput(f"ignored holds a {type(strange[0]).__name__} that is no parameter of the model")
     out = {id(parameter) for parameter in ignored}

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from reference.errors import BadInput
 
 Prehook = Callable[[Any], None]
+not_compiled = torch._disable_dynamo  # torch.compiler.disable would load the compiler where nothing is compiled
 INSTEAD = "gather_full(form) gives values to read, full_state_dict(form, model) what torch.save takes"
 
 
@@ -110,6 +111,7 @@ ASKS_NO_VALUE = frozenset(_names_of_questions())
 """Functions that need no memory behind a tensor."""
 
 
+@not_compiled
 def _use(function: Callable[..., Any], arguments: tuple, options: dict[str, Any]) -> Any:
     """`function(*arguments, **options)`, of lent tensors among others."""
     lent = [x for x in _flat((*arguments, *options.values())) if isinstance(x, Lent)]

@@ -32,7 +32,7 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets, in_order_of_use
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, freeze_in, trainable
+from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, freeze_in, require_shapes, trainable
 from reference.data_parallel.replicated import BUCKET_BYTES
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
@@ -95,6 +95,7 @@ class Sharded:
     ) -> None:
         self.communicator, self.stage, self._rank, n = over(group), ZeroStage(stage), group.rank(), group.size()
         self.shard_groups = (self.communicator.group,)
+        require_shapes(model)
         freeze_in(model, precision.compute)
         named = trainable(model.named_parameters())
         names = {parameter: name for name, parameter in named.items()}
@@ -112,7 +113,7 @@ class Sharded:
     def micro_batch(self, last: bool) -> Iterator[None]:
         """Stage 1 sends in the last alone. Stage 2 sends in each: it has no room for what has not been sent."""
         launches = last or self.stage is ZeroStage.GRADIENTS
-        with self._step.micro_batch(last):
+        with self._step.micro_batch(last, self._buckets.filled):
             self._wrapped.require_unchanged()
             self._wrapped.begin_gradients()
             if launches:
@@ -122,6 +123,10 @@ class Sharded:
                 self._buckets.flush(last)
             if last:
                 self._wrapped.hide_gradients()
+
+    def begin_step(self) -> None:
+        """As for `DataParallel`."""
+        self._step.begin_step()
 
     def reduce_gradients(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -139,6 +144,7 @@ class Sharded:
             self.communicator.all_gather(shard.working, shard.flat)
         for part in self.parts:
             part.master.grad = None
+        self._wrapped.note_values()
         self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()

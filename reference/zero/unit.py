@@ -174,7 +174,10 @@ def make_units(
 
 
 def replace(model: nn.Module, new: dict[nn.Parameter, nn.Parameter]) -> None:
-    """Put other parameters in the place of these, wherever in `model` they are used."""
+    """Put other parameters in the place of these, wherever in `model` they are used, with their gradients' hooks."""
+    for old, fresh in new.items():
+        for hook in (old._backward_hooks or {}).values():
+            fresh.register_hook(hook)
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             if parameter in new:

@@ -25,11 +25,11 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket, Buckets
 from reference.data_parallel.fixed import Wrapped
-from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, require_real
+from reference.data_parallel.gradient_sync import ParameterShard, StepOrder, require_real, require_shapes
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS, Precision
 
-from .choice import require_units, units_of
+from .choice import lists_of, require_units, units_of
 from .ignored import Ignored, without
 from .lent import INSTEAD, Prehook
 from .shards import ShardedGradients, parts_of
@@ -71,9 +71,10 @@ class ShardedUnits(ABC):
         node: ProcessGroup | Communicator | None = None,
     ) -> None:
         self.shard_groups, self.remembered, self._rank = (over(group).group,), (), group.rank()
+        require_shapes(model)
         every = dict(model.named_parameters())
         named = without(every, ignored)
-        self.modules = units_of(model) if units is None else units
+        self.modules = units_of(model) if units is None else lists_of(units)
         device = device or next((parameter.device for parameter in named.values()), torch.device("cpu"))
         require_units(model, self.modules)
         require_real(named)
@@ -134,6 +135,11 @@ class ShardedUnits(ABC):
         """
         self._buckets.close([bucket for bucket, unit in self._unit_of.items() if unit not in unfinished])
 
+    @property
+    def filled(self) -> bool:
+        """Whether a gradient has come, that was not reduced."""
+        return self._buckets.filled or self._ignored.filled
+
     @contextmanager
     def reducing(self, last: bool) -> Iterator[None]:
         """Gradients that are found inside are reduced, each unit's as soon as all of them are there.
@@ -149,6 +155,10 @@ class ShardedUnits(ABC):
         self._buckets.flush(last)
         if last:
             self._wrapped.hide_gradients()
+
+    def begin_step(self) -> None:
+        """As for `DataParallel`."""
+        self._step.begin_step()
 
     def reduce_gradients(self) -> None:
         """Wait, and give each master its piece of the summed gradient."""
@@ -166,6 +176,7 @@ class ShardedUnits(ABC):
         for part in self.parts:
             part.master.grad = None
         self._ignored.end_step()
+        self._wrapped.note_values()
         self._wrapped.begin_gradients()
         self._gradients.forget()
         self._buckets.forget()

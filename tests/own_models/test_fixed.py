@@ -69,6 +69,74 @@ def test_a_change_after_wrapping_is_named(two: Cluster, how: str) -> None:
             assert said.startswith(f"{SAID[how]} after the model was wrapped"), name
 
 
+def without_parameters(make: Callable) -> None:
+    model = TANGLED.model()
+    model.dropout = nn.Dropout(0.1)
+    options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
+    form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **options)
+    model.dropout, model.criterion = nn.Dropout(0.2), nn.CrossEntropyLoss()
+    with form.micro_batch(last=True):
+        TANGLED.loss(model, 0, 0, 1).backward()
+    form.reduce_gradients()
+
+
+def test_modules_without_parameters_may_come_and_go(two: Cluster) -> None:
+    for make in ENGINES.values():
+        two.run(without_parameters, make)
+
+
+def write(model: nn.Module, how: str) -> None:
+    weight = model.blocks[0].weight
+    match how:
+        case "an initialisation":
+            nn.init.ones_(weight)
+        case "a copy":
+            with torch.no_grad():
+                weight.copy_(torch.ones(6, 6))
+        case "a block's own state":
+            model.blocks[0].load_state_dict({"weight": torch.ones(6, 6), "bias": torch.ones(6)})
+
+
+def written(make: Callable, how: str) -> str:
+    """What is said where values are written that the masters do not know; a step before went well."""
+    model = TANGLED.model()
+    options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
+    form = make(model, dist.group.WORLD, precision=PRECISIONS["bf16"], **options)
+    with form.micro_batch(last=True):
+        TANGLED.loss(model, 0, 0, 1).backward()
+    form.reduce_gradients()
+    form.end_step()
+    with pytest.raises(BadInput) as error:
+        write(model, how)
+        with form.micro_batch(last=True):
+            pass
+    return str(error.value)
+
+
+@pytest.mark.parametrize("how", ["an initialisation", "a copy", "a block's own state"])
+@pytest.mark.parametrize("engine", ["DDP", "ZeRO-1", "FSDP"])
+def test_values_that_would_be_lost_are_named(two: Cluster, engine: str, how: str) -> None:
+    """The next `end_step` would round the masters over them."""
+    said = two.run(written, ENGINES[engine], how)[0]
+    if how == "a block's own state":
+        assert said.startswith("what is loaded into a wrapped model is lost")
+    else:
+        assert said.startswith(
+            "blocks.0.weight is sharded" if engine == "FSDP" else "blocks.0.weight was written to after the model"
+        )
+
+
+def lazy(make: Callable) -> str:
+    with pytest.raises(BadInput) as error:
+        make(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2)), dist.group.WORLD)
+    return str(error.value)
+
+
+def test_lazy_modules_compute_once_before_they_are_wrapped(two: Cluster) -> None:
+    for make in ENGINES.values():
+        assert two.run(lazy, make)[0] == "0.weight has no shape yet: run the model once, then wrap it"
+
+
 def converted() -> str:
     model = TANGLED.model()
     form = ENGINES["ZeRO-2"](model, dist.group.WORLD, precision=PRECISIONS["fp64"])

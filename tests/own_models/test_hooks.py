@@ -66,6 +66,9 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(Wrapping(how) for _ in range(3))
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.head = nn.Linear(4, 7)
+        if how == "hooks of parameters":  # each row another factor
+            self.head.weight.register_hook(lambda gradient: gradient * torch.arange(7.0)[:, None].to(gradient))
+            self.blocks[0].block.scale.register_hook(lambda gradient: gradient * 3)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
@@ -78,6 +81,10 @@ class Net(nn.Module):
         if self.how == "weight of another block":
             x = F.linear(x, self.blocks[0].block.b.weight.t() * 2)
         return self.head(x)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """A method beside `forward`, which begins with parameters of no unit that is called."""
+        return F.embedding(tokens, self.embedding.weight) @ self.head.weight.t()
 
 
 class Wrapping(nn.Module):
@@ -128,6 +135,11 @@ def loss(how: str, model: nn.Module, step: int, part: int, parts: int) -> Tensor
         case "output and inner tensors":
             y = model(tokens)
             return (y.square().sum() + sum(block.block.kept.square().sum() for block in model.blocks)) / 24
+        case "another method":
+            return model.embed(tokens).square().sum() / 24
+        case "penalty on weights":
+            data = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten(), reduction="sum") / 24
+            return data + sum(weight.square().sum() for weight in model.parameters()) / parts
         case "gradient penalty":
             x = model.embedding(tokens).detach().requires_grad_()
             y = x
@@ -158,6 +170,9 @@ HOWS = (
     "output and inner tensors",
     "gradient penalty of the whole",
     "sparse",
+    "hooks of parameters",
+    "another method",
+    "penalty on weights",
 )
 
 
@@ -182,6 +197,26 @@ FSDP: Mapping[str, Callable] = MappingProxyType(
 def test_whatever_models_do_equals_one_process(two: Cluster, how: str) -> None:
     for make in (*FSDP.values(), ENGINES["ZeRO-2"], ENGINES["DDP"]):
         prove(two.run(on_ranks, owned(how), make, 2), one_process(owned(how)))
+
+
+def layers(compiled: str) -> nn.Module:
+    """With a part that torch.compile traces: hooks of ours are called in there, and send."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model.get_submodule(compiled).compile(backend="eager")
+    return model
+
+
+def sum_of_squares(model: nn.Module, step: int, part: int, parts: int) -> Tensor:
+    x = torch.linspace(-1, step + 1, 16, dtype=torch.float64).view(4, 4)
+    return model(x.tensor_split(parts)[part]).square().sum()
+
+
+@pytest.mark.parametrize("compiled", ["", "0"], ids=["the model", "a layer"])
+def test_compiled_models(clusters: Callable[..., Cluster], compiled: str) -> None:
+    case = Own(partial(layers, compiled), sum_of_squares)
+    cluster = clusters(2, watch=False, preload=("torch._dynamo",))  # the watcher's own code would be compiled, slowly
+    for make in (ENGINES["FSDP"], by_leaves):
+        prove(cluster.run(on_ranks, case, make, 1), one_process(case))
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])

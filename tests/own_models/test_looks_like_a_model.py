@@ -1,6 +1,7 @@
 """A wrapped model looks like a model: what one does to models works, or is one clear error before anything is lost."""
 
 import copy
+import gc
 import io
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -171,6 +172,36 @@ def test_loading_where_it_would_be_lost(two: Cluster) -> None:
     for make in (FSDP, DDP, partial(Sharded, stage=2, precision=PRECISIONS["bf16"])):
         assert "is lost" in two.run(loading, make)[1]
     assert two.run(loading, ZERO_1) == [None, None]
+
+
+def copies_and_files(make: Callable[..., DataParallel]) -> None:
+    """An average of the weights in a copy, and blocks out of a file, which plain torch trains."""
+    model, form = wrapped(make)
+    average = copy.deepcopy(model)
+    average.load_state_dict(model.state_dict())
+    train_alone(average, average.blocks)
+    (file := saved(model.blocks)).seek(0)
+    average.blocks = torch.load(file, weights_only=False)
+    train_alone(average, average.blocks)
+    del form
+    gc.collect()  # a form has references to itself
+    train_alone(model, model.blocks)
+    model.load_state_dict(average.state_dict())
+
+
+def train_alone(model: nn.Module, blocks: nn.ModuleList) -> None:
+    """One step of plain torch, which changes the blocks."""
+    before = blocks[0].bias.detach().clone()
+    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    TANGLED.loss(model, 0, 0, 1).backward()
+    optimizer.step()
+    assert not torch.equal(blocks[0].bias, before)
+
+
+def test_copies_and_what_a_form_has_left_are_plain_models(two: Cluster) -> None:
+    for make in (DDP, ZERO_1, partial(Sharded, stage=2, precision=PRECISIONS["bf16"])):
+        two.run(copies_and_files, make)
 
 
 def state(make: Callable[..., DataParallel], kind: str) -> dict[str, Tensor]:

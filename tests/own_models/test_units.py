@@ -93,6 +93,23 @@ def test_a_model_in_one_unit_is_named(two: Cluster) -> None:
     assert two.run(sharded, lambda: nn.Linear(2, 2))[0] == []  # it has no parts
 
 
+def cut_by_generators() -> tuple[list[list[str]], bool]:
+    """The names of each unit, and whether what is ignored stayed what it was."""
+    model = MODELS["nn.TransformerEncoder"].model()
+    bias, layers = model.head.bias, model.encoder.layers
+    units = ((module for module in unit) for unit in ([layers[0]], [layers[1], model.encoder.norm]))
+    form = FullySharded(model, dist.group.WORLD, units=units, ignored=model.head.parameters())
+    return [sorted({name.rsplit(".", 1)[0] for name in unit.names}) for unit in form.units], model.head.bias is bias
+
+
+def test_units_and_what_is_ignored_may_come_from_generators(two: Cluster) -> None:
+    (left, first, second), ignored = two.run(cut_by_generators)[0]
+    assert left == ["embedding"]
+    assert {name.split(".")[2] for name in first} == {"0"}
+    assert "encoder.norm" in second
+    assert ignored
+
+
 def alive(block: int) -> list[int]:
     """Elements of units that are whole while block after block of a Llama computes."""
     model = MODELS["Llama"].model()

@@ -73,6 +73,20 @@ def test_frozen_integers(ranks: Cluster) -> None:
     assert said == "codes is torch.int64, and a unit holds floating point: make it a buffer"
 
 
+def ignoring_complex(group: ProcessGroup) -> str:
+    model = Net()
+    model.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(BadInput) as error:
+        FullySharded(model, group, ignored=[model.phase])
+    return str(error.value)
+
+
+def test_what_is_ignored_and_learns_is_real(ranks: Cluster) -> None:
+    """The masters are real, so the imaginary part would be lost."""
+    said = ranks.run(in_group, 1, ignoring_complex)[-1]
+    assert said == "phase is complex: make its real and its imaginary part two parameters"
+
+
 def test_a_block_may_be_used_twice_and_containers_are_left_to_the_model(ranks: Cluster) -> None:
     def on_rank(group: ProcessGroup) -> Tensor:
         model = Net()
