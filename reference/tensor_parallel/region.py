@@ -40,6 +40,7 @@ from torch.distributed import ProcessGroup
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.default import over
 from reference.collectives.differentiable import Conjugate
+from reference.memory.recompute import Autocast
 
 
 class Region:
@@ -127,7 +128,7 @@ class Columns(Function):
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.region = region
+        ctx.region, ctx.autocast = region, Autocast([x])
         ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
         tokens = region.start_gather(x)()
         return tuple(region.multiply(tokens, weight.T) for weight in weights)
@@ -137,12 +138,13 @@ class Columns(Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, *weights) = ctx.region, ctx.saved_tensors
         _, input_learns, *learn = ctx.needs_input_grad
-        gathered = region.start_gather(x) if any(learn) else _nothing
-        of_input = region.start_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
-        tokens = gathered()
-        pairs = zip(gradients, learn, strict=True)
-        of_weights = [weight_gradient(gradient, tokens, region) if learns else None for gradient, learns in pairs]
-        return None, of_input(), *of_weights
+        with ctx.autocast.restored():
+            gathered = region.start_gather(x) if any(learn) else _nothing
+            of_input = region.start_sum(product_sum(gradients, weights, region)) if input_learns else _nothing
+            tokens = gathered()
+            pairs = zip(gradients, learn, strict=True)
+            of_weights = [weight_gradient(gradient, tokens, region) if learns else None for gradient, learns in pairs]
+            return None, of_input(), *of_weights
 
 
 class Rows(Function):
@@ -150,7 +152,7 @@ class Rows(Function):
 
     @staticmethod
     def forward(ctx: Any, region: Region, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.region = region
+        ctx.region, ctx.autocast = region, Autocast([x])
         ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
         return region.start_sum(region.multiply(x, weight.T))()
 
@@ -159,9 +161,10 @@ class Rows(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         region, (x, weight) = ctx.region, ctx.saved_tensors
         _, input_learns, weight_learns = ctx.needs_input_grad
-        gradient = region.start_gather(gradient.contiguous())()
-        of_input = region.multiply(gradient, weight) if input_learns else None
-        return None, of_input, weight_gradient(gradient, x, region) if weight_learns else None
+        with ctx.autocast.restored():
+            gradient = region.start_gather(gradient.contiguous())()
+            of_input = region.multiply(gradient, weight) if input_learns else None
+            return None, of_input, weight_gradient(gradient, x, region) if weight_learns else None
 
 
 def product_sum(gradients: Sequence[Tensor], weights: Sequence[Tensor], region: Region) -> Tensor:

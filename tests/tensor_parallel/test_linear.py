@@ -14,6 +14,7 @@ from reference.cluster import Cluster
 from reference.collectives.differentiable import all_reduce
 from reference.errors import BadInput
 from reference.sequence_parallel import SequenceRegion
+from reference.sequence_parallel.fast.ring import RingRegion
 from reference.tensor_parallel import ColumnParallelLinear, Region, RowParallelLinear
 from reference.trace import Op
 
@@ -264,6 +265,26 @@ def test_nothing_is_computed_kept_or_sent_for_what_is_frozen(ranks: Cluster, reg
             ops = [event.op for event in one.events[rank]]
             assert results[rank][i] == (asked, kept), name
             assert (ops.count(Op.ALL_GATHER), ops.count(sums)) == (gathers * gathered, summed), name
+
+
+def with_autocast(group: ProcessGroup, regions: Regions) -> float:
+    """Two layers in float32, whose products autocast computes in bfloat16, beside whole ones; backward is outside."""
+    region, first, second = regions(group), whole_layer(D, F, True).float(), whole_layer(F, D, True).float()
+    split = nn.Sequential(ColumnParallelLinear(first, region), nn.Tanh(), RowParallelLinear(second, region))
+    x = random(B, S, D, seed=2).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        y, expected = split(region.local_tokens(x)), second(torch.tanh(first(x)))
+    y.float().square().sum().backward()
+    expected.float().square().sum().backward()
+    mine, whole = split[0].weight.grad, part(first.weight.grad, region, 0)
+    assert mine.dtype == torch.float32
+    return float((mine - whole).norm() / whole.norm())
+
+
+@pytest.mark.parametrize("regions", [*REGIONS, RingRegion])
+def test_autocast_is_the_same_in_backward(ranks: Cluster, regions: Regions) -> None:
+    """Within the rounding of bfloat16, which sums in another order."""
+    assert max(ranks.run(in_group, 2, with_autocast, regions)[rank] for rank in members(2)) < 0.02
 
 
 def no_grad(group: ProcessGroup) -> bool:

@@ -33,6 +33,7 @@ from torch.distributed import ProcessGroup
 
 from reference.collectives.communicator import Communicator
 from reference.collectives.default import over
+from reference.memory.recompute import Autocast
 from reference.sequence_parallel.region import SequenceRegion, cut
 from reference.tensor_parallel.region import product_sum, weight_gradient
 
@@ -137,7 +138,7 @@ class RingColumns(Function):
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.region = region
+        ctx.region, ctx.autocast = region, Autocast([x])
         ctx.save_for_backward(x if any(ctx.needs_input_grad[2:]) else None, *weights)
         return all_gather_matmul(x, weights, region.communicator, region.multiply)
 
@@ -151,14 +152,15 @@ class RingColumns(Function):
         def of_slice(owner: int) -> Tensor:
             return product_sum([part[..., owner, :, :] for part in parts], weights, region)
 
-        of_input = sum_around_ring(of_slice, region.communicator) if input_learns else None
-        of_weights = [
-            torch.zeros_like(weight) if learns else None for weight, learns in zip(weights, learn, strict=True)
-        ]
-        for owner, tokens in passing(x, region.communicator) if any(learn) else ():
-            for total, part in zip(of_weights, parts, strict=True):
-                if total is not None:
-                    total += weight_gradient(part[..., owner, :, :], tokens, region)
+        with ctx.autocast.restored():
+            of_input = sum_around_ring(of_slice, region.communicator) if input_learns else None
+            of_weights = [
+                torch.zeros_like(weight) if learns else None for weight, learns in zip(weights, learn, strict=True)
+            ]
+            for owner, tokens in passing(x, region.communicator) if any(learn) else ():
+                for total, part in zip(of_weights, parts, strict=True):
+                    if total is not None:
+                        total += weight_gradient(part[..., owner, :, :], tokens, region)
         return None, of_input, *of_weights
 
 
@@ -167,7 +169,7 @@ class RingRows(Function):
 
     @staticmethod
     def forward(ctx: Any, region: RingRegion, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.region, ctx.shape = region, x.shape
+        ctx.region, ctx.shape, ctx.autocast = region, x.shape, Autocast([x])
         ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
         return matmul_reduce_scatter(x, weight, region.communicator, region.multiply)
 
@@ -178,9 +180,10 @@ class RingRows(Function):
         _, input_learns, weight_learns = ctx.needs_input_grad
         of_input = gradient.new_empty(ctx.shape) if input_learns else None
         of_weight = torch.zeros_like(weight) if weight_learns else None
-        for owner, of_tokens in passing(gradient, region.communicator):
-            if input_learns:
-                cut(of_input, region.ranks)[..., owner, :, :] = region.multiply(of_tokens, weight)
-            if weight_learns:
-                of_weight += weight_gradient(of_tokens, cut(x, region.ranks)[..., owner, :, :], region)
+        with ctx.autocast.restored():
+            for owner, of_tokens in passing(gradient, region.communicator):
+                if input_learns:
+                    cut(of_input, region.ranks)[..., owner, :, :] = region.multiply(of_tokens, weight)
+                if weight_learns:
+                    of_weight += weight_gradient(of_tokens, cut(x, region.ranks)[..., owner, :, :], region)
         return None, of_input, of_weight
