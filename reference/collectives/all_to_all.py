@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from .checks import check_transposition
+from .checks import check_size, check_transposition
 from .chunks import copy
 from .exchange import exchange, start_swaps, wait
 
@@ -126,9 +126,13 @@ def uneven(x: Tensor, out: Tensor, in_splits: list[int], out_splits: list[int], 
         in_splits: rows for each rank; zeros are fine.
         out_splits: rows from each rank: what its in_splits say for this one.
         group: n ranks. Any n.
+
+    Raises:
+        ValueError: if a rank's rows for itself are not as many in both, or of another dtype.
     """
     rank, n = group.rank(), group.size()
     chunks, places = x.split(in_splits), out.split(out_splits)
+    check_size(places[rank], chunks[rank].numel(), x.dtype)
     places[rank].copy_(chunks[rank])
     for step in range(1, n):
         target, source = (rank + step) % n, (rank - step) % n

@@ -75,11 +75,17 @@ class BlockAttention(ABC):
         Raises:
             BadInput: if there are other tokens than this rank holds, or heads do not divide.
         """
-        if query.shape[2] != length(self.own):
-            raise BadInput(f"this rank holds {length(self.own)} tokens, and is given {query.shape[2]}")
-        if query.shape[1] % key.shape[1]:
-            raise BadInput(f"{key.shape[1]} heads of keys do not serve {query.shape[1]} of queries equally")
+        check_inputs(query, key, value, length(self.own))
         return _Attention.apply(self, mask, query, key, value, sink)
+
+
+def check_inputs(query: Tensor, key: Tensor, value: Tensor, tokens: int) -> None:
+    """Raises BadInput for other tokens than the rank holds, or heads of keys that do not divide those of queries."""
+    for given in (query, key, value):
+        if given.shape[2] != tokens:
+            raise BadInput(f"this rank holds {tokens} tokens, and is given {given.shape[2]}")
+    if query.shape[1] % key.shape[1]:
+        raise BadInput(f"{key.shape[1]} heads of keys do not serve {query.shape[1]} of queries equally")
 
 
 class _Attention(Function):

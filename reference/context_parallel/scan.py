@@ -46,20 +46,31 @@ def linear_attention(
         query, key: [B, H, S, d], of this rank's tokens.
         value: [B, H, S, e].
         log_decay: [B, H, S], the logarithm of a_t, at most 0: how much each token leaves of the state before it. All
-            zeros is linear attention as it was first written.
+            zeros is linear attention as it was first written; -inf forgets all, as where a document begins.
         communicator: n ranks, which hold consecutive slices of the sequence.
         scan: how states travel; `tree` by default.
 
     Returns:
         [B, H, S, e].
     """
-    left = log_decay.cumsum(-1)  # of what came before this rank, after each of its tokens
-    after = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool, device=query.device).tril()
-    between = (left[..., :, None] - left[..., None, :]).masked_fill(~after, -torch.inf).exp()  # from token s to token t
-    kept = (left[..., -1:] - left).exp()  # of what each token added, at the end
+    left = log_decay.cumsum(-1).exp()  # of what came before this rank, after each of its tokens
+    between = _between(log_decay)
+    kept = between[..., -1, :]  # of what each token added, at the end
     state = (key * kept[..., None]).mT @ value
-    before = _Scan.apply(scan or tree, communicator, left[..., -1].exp(), state)
-    return (query @ key.mT * between) @ value + (query * left.exp()[..., None]) @ before
+    before = _Scan.apply(scan or tree, communicator, left[..., -1], state)
+    return (query @ key.mT * between) @ value + (query * left[..., None]) @ before
+
+
+def _between(log_decay: Tensor) -> Tensor:
+    """What token t has left of what token s added: [B, H, S] -> [B, H, S, S], zeros where s comes later.
+
+    Each is a sum of its own. A difference of two sums from the first token on would lose its digits where these are
+    large, and be no number where both are -inf.
+    """
+    tokens = log_decay.shape[-1]
+    later = torch.ones(tokens, tokens, dtype=torch.bool, device=log_decay.device).triu()
+    after = log_decay[..., :, None].expand(*log_decay.shape, tokens).masked_fill(later, 0.0)  # those after token s
+    return after.cumsum(-2).exp().tril()
 
 
 class _Scan(Function):

@@ -24,8 +24,8 @@ from reference.collectives.communicator import Communicator
 from reference.collectives.differentiable import Conjugate
 from reference.errors import BadInput
 
-from .attention import ContextAttention
-from .tokens import CAUSAL, Mask, Tokens, in_order
+from .attention import ContextAttention, check_inputs
+from .tokens import CAUSAL, Mask, Tokens, in_order, length
 
 
 class UlyssesAttention:
@@ -39,6 +39,7 @@ class UlyssesAttention:
 
     def __init__(self, communicator: Communicator, tokens: Sequence[Tokens], inside: ContextAttention) -> None:
         self.communicator, self.ranks, self.inside = communicator, communicator.size(), inside
+        self.local = length(tokens[communicator.rank()])
         _, self._there, self._back = in_order(sum(tokens, ()))
 
     def __call__(
@@ -47,10 +48,11 @@ class UlyssesAttention:
         """As for `ContextAttention`.
 
         Raises:
-            BadInput: if the number of ranks does not divide the heads of queries.
+            BadInput: if the number of ranks does not divide the heads of queries, or as for `BlockAttention`.
         """
+        check_inputs(query, key, value, self.local)
         heads, shared = query.shape[1], key.shape[1]
-        if heads % self.ranks or heads % shared:
+        if heads % self.ranks:
             raise BadInput(
                 f"{heads} heads of queries do not divide among {self.ranks} ranks: take ranks that divide it"
             )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from reference.collectives.communicator import Communicator, Finish
 from reference.collectives.compat import device_of
@@ -54,6 +55,7 @@ class BeginExchange(Function):
         return exchange.begin(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.exchange.end(), None
 
@@ -68,6 +70,7 @@ class EndExchange(Function):
         return rows.view_as(rows)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         ctx.exchange.begin(gradient, back=True)
         return gradient, None  # stands for what is under way: `BeginExchange` has it

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from reference.collectives.communicator import Communicator
 from reference.models.by_expert import Compute
@@ -122,6 +123,7 @@ class CutTokens(Function):
         return own_slice(x, ranks)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return whole(gradient, ctx.ranks, ctx.tokens), None
 
@@ -135,6 +137,7 @@ class JoinTokens(Function):
         return whole(x, ranks, tokens)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return own_slice(gradient, ctx.ranks), None, None
 

@@ -16,6 +16,8 @@ class Borrowed:
         return self._module(*inputs)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python looks for to copy an object, which may not have its module yet
+            raise AttributeError(name)
         return getattr(self._module, name)
 
 

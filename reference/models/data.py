@@ -214,6 +214,8 @@ class ReplicaBatches:
     replicas: int
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python looks for to copy an object, which may have nothing yet
+            raise AttributeError(name)
         return getattr(self.whole, name)
 
     @property

@@ -11,6 +11,7 @@ Letters in shapes: B batch, S sequence, D width, E experts, k experts of a token
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from reference.dtypes import accumulator
+from reference.dtypes import accumulator, autocasts
 from reference.models.config import GPTConfig
 from reference.models.gpt import GPT, Block, SwiGLU, rotary_cos_sin, swish_gated
 from reference.models.grouped import grouped
@@ -101,7 +102,8 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, D] -> logits [B, S, E], with no fewer bits than float32: close scores decide where a token goes."""
         dtype = accumulator(x.dtype)
-        return F.linear(x.to(dtype), self.weight.to(dtype))
+        with torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext():
+            return F.linear(x.to(dtype), self.weight.to(dtype))
 
 
 class MixtureOfExperts(Layer):
@@ -216,8 +218,8 @@ class MoE(GPT):
 
 def wide(config: MoEConfig) -> GPTConfig:
     """Of the shared experts of a layer, which are one feed-forward."""
-    hidden = config.shared_experts * config.expert_hidden
-    return GPTConfig(config.layers, config.width, config.heads, config.kv_heads, hidden, activation=config.activation)
+    sizes = {"head_size": config.head_size, "hidden": config.shared_experts * config.expert_hidden}
+    return GPTConfig(config.layers, config.width, config.heads, config.kv_heads, **sizes, activation=config.activation)
 
 
 def mixtures_in(model: nn.Module) -> dict[int, MixtureOfExperts]:

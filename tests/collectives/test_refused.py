@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from reference.cluster import Cluster, GroupError
-from reference.collectives import all_reduce, backend, differentiable
+from reference.collectives import all_reduce, all_to_all, backend, differentiable
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
 
 from . import conformance as c
@@ -144,6 +144,24 @@ def test_tensors_that_do_not_fit_are_refused_by_every_algorithm(
     found = [each for each in ranks.run(in_group, N, lambda group: told(calls, group)) if each]
     assert len(found) == N
     assert all(words in line for each in found for line in each)
+
+
+def of_own_rows(group: Group) -> set[str]:
+    """What is said where a rank sends itself one row and awaits three, or awaits one of another dtype."""
+    splits = [1] * N
+    awaited = [3 if rank == group.rank() else 1 for rank in range(N)]
+    x, more, other = torch.ones(N, 1), torch.ones(N + 2, 1), torch.ones(N, 1).double()
+    calls = [partial(all_to_all.uneven, x, more, splits, awaited), partial(all_to_all.uneven, x, other, splits, splits)]
+    calls += [lambda group: differentiable.all_to_all_uneven(x, splits, awaited, group)]
+    return told(calls, group)
+
+
+def test_rows_that_stay_are_as_many_as_are_awaited(ranks: Cluster) -> None:
+    words = {
+        f"a tensor of 1 elements of torch.float32 is needed here, not of {of}"
+        for of in ("3 of torch.float32", "1 of torch.float64")
+    }
+    assert [each for each in ranks.run(in_group, N, of_own_rows) if each] == [words] * N
 
 
 @pytest.mark.parametrize("whole", [None, torch.ones(2)])

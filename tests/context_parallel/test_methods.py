@@ -14,6 +14,7 @@ from reference.collectives.default import over
 from reference.context_parallel.layouts import Layout, layout
 from reference.context_parallel.methods import context_attention
 from reference.context_parallel.tokens import Mask
+from reference.errors import BadInput
 from reference.groups import Groups
 from reference.mesh import Mesh
 
@@ -154,3 +155,22 @@ def test_sixteen_bits_are_as_exact_on_many_ranks_as_on_one(ranks: Cluster, metho
         rounded = replace(case, dtype=torch.bfloat16)
         (far,) = differences(ranks, n, [rounded]).values()
         assert 0 < far < 2 * torch.finfo(torch.bfloat16).eps
+
+
+def told(group: ProcessGroup, method: ContextMethod) -> list[str]:
+    """What a rank says of inputs that do not fit: its 4 tokens, and 8 heads among 2 ranks."""
+    attention = context_attention(method, layout(ContextLayout.ZIGZAG, 8, group.size()), over(group))
+    shapes = [((8, 4), (8, 3)), ((8, 4), (8, 5)), ((8, 5), (8, 5)), ((8, 4), (3, 4))]  # heads and tokens
+    words = []
+    for of_query, of_key in shapes:
+        query, key = (torch.ones(1, *shape, HEAD_DIM) for shape in (of_query, of_key))
+        with pytest.raises(BadInput) as refused:
+            attention(query, key, key)
+        words.append(str(refused.value))
+    return words
+
+
+@pytest.mark.parametrize("method", [ContextMethod.RING, ContextMethod.ALL_GATHER, ContextMethod.ULYSSES])
+def test_other_tokens_and_heads_than_fit_are_refused(ranks: Cluster, method: ContextMethod) -> None:
+    tokens = [f"this rank holds 4 tokens, and is given {given}" for given in (3, 5, 5)]
+    assert on(ranks, 2, told, method) == [[*tokens, "3 heads of keys do not serve 8 of queries equally"]] * 2

@@ -8,7 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.collectives.default import over
 from reference.expert_parallel import cost, plain
+from reference.expert_parallel.dispatch import Dispatch
 from reference.models.by_expert import ChoicesByExpert
 
 from .layers import WIDTH, Case, Found, blocks, experts_of, groups_of, inputs_of, on_rank, one_process
@@ -134,3 +136,19 @@ def test_on_the_meta_device_all_experts_get_as_many() -> None:
     choices = ChoicesByExpert.of(chosen, 4)
     assert choices.rows(x).shape == (10, 2) and choices.counts.tolist() == [3, 3, 2, 2]
     assert choices.back(choices.rows(x)).shape == (1, 5, 2, 2)
+
+
+def differentiated_twice(case: Case) -> str:
+    """What a penalty on gradients is refused with."""
+    layer = experts_of(case, case.ep, 1, (dist.get_rank(), 0))
+    x, chosen, weights, _ = inputs_of(case)[dist.get_rank()]
+    x.requires_grad_()
+    out = Dispatch(over(dist.group.WORLD), case.experts).start(layer, x, chosen, weights)()
+    (first,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError) as refused:
+        first.square().sum().backward()
+    return str(refused.value)
+
+
+def test_gradients_of_gradients_are_refused_instead_of_wrong(clusters: Clusters) -> None:
+    assert all("differentiate twice" in said for said in clusters(2).run(differentiated_twice, CASES["two"]))

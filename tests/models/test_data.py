@@ -1,6 +1,9 @@
 """Batches: a pure function of step, rank and number of ranks."""
 
+import copy
+import pickle
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 import torch
 
 from reference.errors import BadInput
-from reference.models.data import Batches, file_text, python_text, unigram_entropy
+from reference.models.data import Batches, OwnBatches, ReplicaBatches, file_text, python_text, unigram_entropy
 from reference.models.dropout import token_seeds
 
 
@@ -150,3 +153,12 @@ def test_a_file_that_is_not_there_not_a_file_or_empty_is_refused_in_one_line(tmp
         with pytest.raises(BadInput, match=reason) as caught:
             file_text(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda batches: pickle.loads(pickle.dumps(batches))])
+@pytest.mark.parametrize("kind", [ReplicaBatches, OwnBatches])
+def test_the_windows_of_a_replica_can_be_copied(
+    kind: type[ReplicaBatches], copied: Callable[[ReplicaBatches], ReplicaBatches]
+) -> None:
+    batches = kind(numbered(), 1, 2)
+    assert torch.equal(copied(batches).of_step(3)[0], batches.of_step(3)[0])

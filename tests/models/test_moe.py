@@ -1,5 +1,6 @@
 """A mixture of experts without ranks: choices, weights, capacity, losses, and how many numbers it learns."""
 
+import copy
 import itertools
 from dataclasses import replace
 from math import log
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from reference.errors import BadInput
+from reference.expert_parallel import lift_experts
 from reference.memory.recompute import Recompute, recompute
 from reference.models import architecture, create, preset, token_loss
 from reference.models.grouped import grouped, has_kernel
@@ -230,3 +232,30 @@ def test_which_blocks_have_experts() -> None:
     config = replace(SMALL, layers=7, dense_layers=2, experts_every=2)
     assert config.expert_layers == (3, 5)
     assert list(mixtures_in(create(architecture, config, device="meta"))) == [3, 5]
+
+
+def test_shared_experts_fit_heads_with_a_size_of_their_own() -> None:
+    config = replace(SMALL, width=18, head_size=6)  # 18 / 4 heads is no whole number
+    assert config.parameters == sum(p.numel() for p in create(architecture, config, device="meta").parameters())
+
+
+def test_a_router_keeps_its_bits_under_autocast() -> None:
+    router, x = create(architecture, SMALL).blocks[0].feed_forward.router, torch.rand(2, 3, 16)
+    expected = router(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = router(x)
+    assert logits.dtype == torch.float32 and torch.equal(logits, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiler_takes_groups_of_rows(dtype: torch.dtype) -> None:
+    rows, weights = torch.rand(7, 8, dtype=dtype), torch.rand(3, 16, 8, dtype=dtype)
+    assert has_kernel(rows, weights)
+    found = torch.compile(grouped, backend="aot_eager", fullgraph=True)(rows, weights, [3, 0, 4])
+    torch.testing.assert_close(found, grouped(rows, weights, [3, 0, 4]))
+
+
+def test_a_model_that_borrows_its_experts_can_be_copied() -> None:
+    model, tokens = create(architecture, SMALL), torch.arange(12).view(2, 6)
+    expected, _ = model(tokens), lift_experts(model)
+    assert torch.equal(copy.deepcopy(model)(tokens), expected)
