@@ -6,6 +6,7 @@ group is already there.
 """
 
 import ast
+import copy
 import inspect
 import multiprocessing.process
 import os
@@ -37,14 +38,21 @@ _STARTS = {"spawn", "start_processes", "Process"}
 
 
 def style_of(source: str) -> Style:
-    """How a program comes by its ranks, by what it calls."""
+    """How a program comes by its ranks, by what it calls, and what its classes are made of.
+
+    A mesh makes a group where there is none, and takes one that is there: so a program that makes a mesh and has a
+    function main is as good as one that leaves its group to us.
+    """
     tree = ast.parse(source)
     called = {_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    bases = {_name(base) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases}
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = [getattr(node, "module", None) or "" for node in imports] + [a.name for node in imports for a in node.names]
-    if called & _STARTS and any("multiprocessing" in name for name in names):
+    if (called | bases) & _STARTS and any("multiprocessing" in name for name in names):
         return Style.STARTS
-    return Style.TORCHRUN if "init_process_group" in called else Style.FUNCTION
+    has_main = any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body)
+    makes_mesh = "init_device_mesh" in called and not has_main
+    return Style.TORCHRUN if "init_process_group" in called or makes_mesh else Style.FUNCTION
 
 
 def _name(function: ast.expr) -> str:
@@ -117,7 +125,10 @@ class _Processes:
         processes = self
 
         def start(process: Any) -> None:
-            processes.add(process._target or process.run, process._args, process._kwargs)
+            if type(process).run is multiprocessing.process.BaseProcess.run and process._target:
+                processes.add(process._target, process._args, process._kwargs)
+            else:
+                processes.add(_without_key(process).run, (), {})
             process._popen = _Popen(processes)
 
         return start
@@ -128,6 +139,13 @@ class _Processes:
             work, self._waiting = self._waiting, []
             self.runs += 1
             self._run(work)
+
+
+def _without_key(process: Any) -> Any:
+    """The same process, whose secret key stays here: it can't be sent."""
+    sent = copy.copy(process)
+    sent._config = {}
+    return sent
 
 
 class _Popen:

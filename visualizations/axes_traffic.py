@@ -88,23 +88,30 @@ def _frame(drawing: Axes, ranks: int, cell: float, ranks_per_node: int) -> None:
         drawing.plot([LEFT + edge * cell] * 2, [HEAD, HEAD + ranks * cell], **line)
 
 
+def _sizes(matrix: np.ndarray, leaves: np.ndarray, several: bool) -> str:
+    """What an axis carries, and where there are several nodes, how much of it leaves one."""
+    total, away = int(matrix.sum()), int((matrix * leaves).sum())
+    part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
+    return bytes_text(total) + (f", {part} between nodes" if several else "")
+
+
 def _bars(drawing: Axes, left: float, sent: Mapping[str, np.ndarray], mesh: Mesh, ranks_per_node: int) -> None:
     """For each axis the bytes of all ranks, the part that leaves a node hatched."""
     node = np.arange(len(mesh.ranks)) // ranks_per_node
     leaves = node[:, None] != node[None, :]
+    sizes = {axis: _sizes(matrix, leaves, len(mesh.ranks) > ranks_per_node) for axis, matrix in sent.items()}
     most, room = max(int(matrix.sum()) for matrix in sent.values()), WIDTH - left - 0.15
+    beside = all(width_of(f"{axis}: {words}", TEXT, "normal") <= room - 0.18 for axis, words in sizes.items())
     for number, (axis, matrix) in enumerate(sorted(sent.items(), key=lambda item: -item[1].sum())):
         y, total, away = HEAD + 0.62 * number, int(matrix.sum()), int((matrix * leaves).sum())
         colour, marker = colour_of(axis, mesh), MARKERS[list(sent).index(axis) % len(MARKERS)]
         drawing.plot(left + 0.05, y, marker, markersize=7, color=colour, zorder=3)
-        sizes = f": {bytes_text(total)}"
-        if len(mesh.ranks) > ranks_per_node:
-            part = "nothing" if not away else "all of it" if away == total else bytes_text(away)
-            sizes += f", {part} between nodes"
-        words = fitted(axis, room - 0.18 - 0.07 * len(sizes)) + sizes
-        drawing.text(left + 0.18, y, words, fontsize=TEXT, color=Colour.INK, va="center")
+        name = f"{axis}: {sizes[axis]}" if beside else fitted(axis, room - 0.18)
+        write(drawing, left + 0.18, y, name, TEXT, Colour.INK, ha="left")
+        if not beside:
+            write(drawing, left, y + 0.39, sizes[axis], SMALL, ha="left")
         bar = {"height": 0.16, "linewidth": 0.8, "edgecolor": colour, "zorder": 2}
         drawing.add_patch(Rectangle((left, y + 0.14), max(room * total / most, 0.01), facecolor=colour, **bar))
         if away:
-            hatched = {**bar, "edgecolor": Colour.INK, "hatch": "////"}
+            hatched = {**bar, "edgecolor": "white" if colour == Colour.INK else Colour.INK, "hatch": "////"}
             drawing.add_patch(Rectangle((left, y + 0.14), room * away / most, facecolor=colour, **hatched))

@@ -76,7 +76,8 @@ def draw_bandwidth(
     """
     _require_sizes(sizes)
     measured = measured or {}
-    reached = [y for points in measured.values() for _, y in points] or [curve(sizes[1]) for curve in curves.values()]
+    seen = [y for points in measured.values() for size, y in points if sizes[0] <= size <= sizes[1]]
+    reached = seen or [curve(sizes[1]) for curve in curves.values()]
     if not reached:
         raise BadInput("there is nothing to draw: give a curve, or what was measured")
     best = max(reached)

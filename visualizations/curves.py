@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from math import log10
+from itertools import count
+from math import log2, log10
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from reference.errors import BadInput
 
 from . import style
-from .style import SMALL, TEXT, Colour, Picture, figure, plain
+from .style import SMALL, TEXT, Colour, Picture, figure, plain, width_of
 
 Points = Sequence[tuple[float, float]]
 HEIGHT = 3.4  # inches
+WIDE = 6.0  # inches of the x axis, beside short names
 POWERS_OF_TWO = tuple(2.0**k for k in range(-60, 80))
 
 
@@ -22,7 +25,7 @@ class Scale(StrEnum):
     """How the axes are divided."""
 
     LINEAR = "linear"
-    LOG = "log"  # both axes; x is marked at powers of two
+    LOG = "log"  # both axes; x is marked at powers of two, as many as have room
     LOG_Y = "log y"
 
 
@@ -51,35 +54,44 @@ def draw(
         note: what lines and dots are, where that is not plain: "lines: formula   dots: measured".
 
     Raises:
-        BadInput: if there is no point.
+        BadInput: if there is no point, or none that has a place on the axes.
     """
     dots = dots or {}
-    if not any([*lines.values(), *dots.values()]):
+    points = [point for each in (*lines.values(), *dots.values()) for point in each]
+    if not points:
         raise BadInput("there is nothing to draw: no line and no dots have a point")
+    if scale is not Scale.LINEAR and not any(height > 0 for _, height in points):
+        raise BadInput("there is nothing to draw: y is 0 or less, and an axis of powers has no place for that")
     picture = figure(HEIGHT, title)
     axes = plain(picture.add_subplot())
     names = list(dict.fromkeys([*lines, *dots]))
+    marks = {}
     for name, look in zip(names, style.lines(len(names)), strict=True):
-        _line(axes, name, look, lines.get(name, ()), dots.get(name, ()))
+        if drawn := _line(axes, look, lines.get(name, ()), dots.get(name, ())):
+            marks[name] = drawn[0]
     if limit:
         name, level = limit
-        axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2, label=f"{name}: {text(level)}")
+        marks[f"{name}: {text(level)}"] = axes.axhline(level, color=Colour.INK, linewidth=1, zorder=2)
     _divide(axes, scale, text)
     beside = ("axes fraction", axes.set_xlabel(x, fontsize=TEXT, loc="left"))
     axes.annotate(note, (1, 0), xycoords=beside, ha="right", fontsize=SMALL, color=Colour.FAINT)
     axes.set_ylabel(y, fontsize=TEXT)
-    axes.legend(frameon=False, fontsize=SMALL, labelcolor=Colour.INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    look = {"frameon": False, "fontsize": SMALL, "labelcolor": Colour.INK, "loc": "upper left"}
+    axes.legend(marks.values(), marks.keys(), bbox_to_anchor=(1.01, 1), **look)
     return picture
 
 
-def _line(axes: Axes, name: str, look: tuple[str, Any, str], line: Points, dots: Points) -> None:
+def _line(axes: Axes, look: tuple[str, Any, str], line: Points, dots: Points) -> list[Artist]:
+    """What is drawn: the line, of which one point is a mark, and the dots."""
     colour, dash, marker = look
+    mark = {"marker": marker, "markersize": 5.5, "linestyle": "none", "markeredgecolor": "white"}
+    drawn = []
     if line:
-        axes.plot(*zip(*line, strict=True), color=colour, linestyle=dash, linewidth=1.7, label=name, zorder=3)
+        stroke = mark if len(line) == 1 else {"linestyle": dash, "linewidth": 1.7}
+        drawn += axes.plot(*zip(*line, strict=True), color=colour, zorder=3, **stroke)
     if dots:
-        label = None if line else name
-        mark = {"marker": marker, "markersize": 5.5, "linestyle": "none", "markeredgecolor": "white"}
-        axes.plot(*zip(*dots, strict=True), color=colour, label=label, zorder=4, clip_on=False, **mark)
+        drawn += axes.plot(*zip(*dots, strict=True), color=colour, zorder=4, clip_on=False, **mark)
+    return drawn
 
 
 def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
@@ -87,8 +99,7 @@ def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
         axes.set_yscale("log")
     if scale is Scale.LOG:
         axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        axes.set_xticks([power for power in POWERS_OF_TWO if low <= power <= high])
+        _powers(axes)
     else:
         axes.margins(x=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
@@ -97,6 +108,17 @@ def _divide(axes: Axes, scale: Scale, text: Callable[[float], str]) -> None:
         axes.yaxis.set_major_locator(_amounts(*axes.get_ylim()))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def _powers(axes: Axes) -> None:
+    """Mark x at powers of two: all of them, or each second, third, ... where their numbers would meet."""
+    low, high = axes.get_xlim()
+    inside = [power for power in POWERS_OF_TWO if low <= power <= high]
+    if len(inside) < 2:
+        return axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    widths, octave = [width_of(_written(power), SMALL, "normal") for power in inside], WIDE / log2(high / low)
+    fits = (k for k in count(1) if all((a + b) / 2 < k * octave for a, b in zip(widths, widths[k:], strict=False)))
+    axes.set_xticks(inside[:: next(fits)])
 
 
 def _amounts(low: float, high: float) -> LogLocator:

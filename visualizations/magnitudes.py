@@ -1,11 +1,13 @@
 """How large numbers are, and what a floating-point format makes of them: nothing, something, itself, or infinity.
 
 A format with few bits for the exponent has an end on either side. Below its smallest normal number it gives digits up
-one by one; below half of its smallest number there is nothing left; above its largest everything is infinite.
+one by one; below half of its smallest number there is nothing left; above its largest everything is infinite. A format
+without infinity, such as float8_e4m3fn, makes its largest number of it, or NaN, as the conversion decides.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import torch
@@ -14,9 +16,11 @@ from numpy.typing import NDArray
 
 from reference.errors import BadInput
 
-from .style import SMALL, TEXT, Colour, Picture, figure, plain
+from .style import SMALL, TEXT, WIDTH, Colour, Picture, figure, plain, write
 
 PANEL = 1.55  # inches
+NARROW = 0.5  # inches: a region of less has no room for its words
+MOST_TICKS = 10
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,19 @@ def regions(dtype: torch.dtype) -> tuple[Region, ...]:
         "become 0": (info.smallest_normal * info.eps / 2, Colour.ERROR),
         "lose digits": (info.smallest_normal, Colour.FAINT),
         "stay": (info.max, Colour.WEIGHT_GRADIENT),
-        "become infinite": (float("inf"), Colour.ERROR),
+        _too_large(dtype): (float("inf"), Colour.ERROR),
     }
     found, begin = [], 0.0
     for name, (end, colour) in bits.items():
         found.append(Region(name, begin, end, colour))
         begin = end
     return tuple(found)
+
+
+def _too_large(dtype: torch.dtype) -> str:
+    """What becomes of a number beyond the largest one."""
+    made = torch.tensor(float("inf")).to(dtype).item()
+    return "become infinite" if made == float("inf") else f"become {made:g}".replace("nan", "NaN")
 
 
 def shares(magnitudes: NDArray[np.floating], dtype: torch.dtype) -> dict[str, float]:
@@ -62,11 +72,13 @@ def draw(panels: Mapping[str, torch.Tensor], dtype: torch.dtype, *, title: str) 
         title: the finding.
 
     Raises:
-        BadInput: if some panel has no number but zeros.
+        BadInput: if some panel has no number but zeros, or has NaN.
     """
+    if lost := [name for name, numbers in panels.items() if numbers.isnan().any()]:
+        raise BadInput(f"{lost[0]} has NaN, which has no magnitude: draw numbers[~numbers.isnan()]")
     values = {name: _magnitudes(numbers) for name, numbers in panels.items()}
     if empty := [name for name, own in values.items() if not len(own)]:
-        raise BadInput(f"{empty[0]} has no magnitudes to draw: all its numbers are 0")
+        raise BadInput(f"{empty[0]} has no magnitudes to draw: it has no number but zeros")
     top = np.log2(torch.finfo(dtype).max) + 5
     bottom = np.log2(torch.finfo(dtype).smallest_normal) - 20
     picture = figure(PANEL * len(values) + 0.75, title)
@@ -86,16 +98,34 @@ def _panel(axes: Axes, name: str, values: NDArray[np.floating], dtype: torch.dty
     counts, _ = np.histogram(np.log2(values).clip(edges[0], edges[-1]), edges)
     heights = counts / max(len(values), 1)
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.45 * heights.max()))
-    for region, share in zip(regions(dtype), shares(values, dtype).values(), strict=True):
-        begin, end = (np.clip(np.log2(max(edge, 1e-300)), edges[0], edges[-1]) for edge in (region.begin, region.end))
+    borders = {region: _place(region, edges) for region in regions(dtype)}
+    for region, (begin, end) in borders.items():
         inside = (edges[:-1] >= begin) & (edges[:-1] < end)
         axes.bar(edges[:-1][inside], heights[inside], width=0.9, align="edge", color=region.colour, zorder=3)
         axes.axvline(end, color=Colour.LINE, linewidth=0.9, zorder=1)
-        words = f"{share:.1%} {region.name}" if end - begin > 8 else f"{share:.1%}\n{region.name.replace(' ', chr(10))}"
-        place = {"ha": "center", "va": "top", "fontsize": SMALL, "color": Colour.INK}
-        axes.text((begin + end) / 2, 0.97, words, transform=axes.get_xaxis_transform(), **place)
+    _words(axes, borders, shares(values, dtype), (WIDTH - 1) / (edges[-1] - edges[0]))
     axes.set_yticks([])
     axes.spines[["left"]].set_visible(False)
     axes.set_ylabel(name, fontsize=TEXT)
-    ticks = [edge for edge in edges if edge % 8 == 0]
+    step = next(step for step in (8 << k for k in count()) if edges[-1] - edges[0] <= step * MOST_TICKS)
+    ticks = [edge for edge in edges if edge % step == 0]
     axes.set_xticks(ticks, [f"$2^{{{edge:.0f}}}$" for edge in ticks])
+
+
+def _place(region: Region, edges: NDArray) -> tuple[float, float]:
+    """Where a region begins and ends, in powers of two."""
+    begin, end = (np.log2(edge) if edge else -np.inf for edge in (region.begin, region.end))
+    return np.clip(begin, edges[0], edges[-1]), np.clip(end, edges[0], edges[-1])
+
+
+def _words(
+    axes: Axes, borders: Mapping[Region, tuple[float, float]], found: Mapping[str, float], inches: float
+) -> None:
+    """What becomes of how many: each in its region, or all in one line, where a region has no room for words."""
+    look = {"colour": Colour.INK, "va": "top", "transform": axes.get_xaxis_transform()}
+    if any((end - begin) * inches < NARROW for begin, end in borders.values()):
+        line = "     ".join(f"{share:.1%} {name}" for name, share in found.items())
+        return write(axes, sum(axes.get_xlim()) / 2, 0.97, line, SMALL, **look)
+    for region, (begin, end) in borders.items():
+        words = f"{found[region.name]:.1%} {region.name}"
+        write(axes, (begin + end) / 2, 0.97, words if end - begin > 8 else words.replace(" ", "\n"), SMALL, **look)

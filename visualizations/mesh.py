@@ -43,7 +43,8 @@ def colour_of(axis: str, mesh: Mesh) -> str:
     if axis in AXIS_COLOURS or axis not in mesh.names:
         return AXIS_COLOURS.get(axis, Colour.INK)
     taken = {Colour.INK, *(AXIS_COLOURS.get(name) for name in mesh.names)}
-    spare = [colour for colour, _, _ in LINES if colour not in taken]
+    every = [colour for colour, _, _ in LINES if colour != Colour.INK]
+    spare = [colour for colour in every if colour not in taken] or every
     return spare[[name for name in mesh.names if name not in AXIS_COLOURS].index(axis) % len(spare)]
 
 

@@ -172,6 +172,7 @@ def width_of(line: str, size: float = TITLE, weight: str = "bold") -> float:
     """How wide a line is; by default, one of a title."""
     if not line.strip():
         return 0.0
+    line = line.replace("$", r"\$")  # no mathematics
     return TextPath((0, 0), line, size, prop=FontProperties(weight=weight)).get_extents().x1 / 72
 
 
@@ -189,6 +190,7 @@ def fits(words: str, width: float, height: float, size: float = SMALL) -> bool:
 def _entitle(picture: Picture, lines: Sequence[str]) -> None:
     width, height = picture.get_size_inches()
     words = {"fontsize": TITLE, "color": Colour.INK, "fontweight": "bold", "ha": "left", "va": "top"}
+    words["parse_math"] = False  # $2 and $3 are prices
     picture.suptitle("\n".join(lines), x=MARGIN / width, y=1 - MARGIN / height, **words)
 
 

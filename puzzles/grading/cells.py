@@ -4,6 +4,7 @@ What each rank prints stands in a column of its own. Names that a cell defines a
 where ranks had to be started again, after a deadlock for one, and then a line says so.
 """
 
+import ast
 import contextlib
 import html as markup
 import io
@@ -29,7 +30,7 @@ class Columns:
 
     def __init__(self, ranks: Sequence[int], printed: str) -> None:
         self.lines: dict[int, list[str]] = {rank: [] for rank in ranks}
-        for line in printed.splitlines():
+        for line in printed.split("\n"):  # splitlines would also cut at a form feed, and lose what is behind it
             if (found := _PRINTED.fullmatch(line)) and int(found[1]) in self.lines:
                 self.lines[int(found[1])].append(found[2])
 
@@ -70,27 +71,24 @@ class Cells:
         """`%%ranks 4`: run the cell on ranks 0 to 3, warm and watched; without a number on as many as the last time."""
         try:
             self._last = size = _size(line.strip(), self._last or USUAL)
+            self._run(cell, tuple(range(size)))
         except BadInput as error:
             print(f"%%ranks: {error}")
-            return
-        self._run(cell, tuple(range(size)))
 
     def rank(self, line: str, cell: str) -> None:
         """`%%rank 0,2`: run the cell on these ranks of the last `%%ranks`; the others do nothing."""
         try:
-            chosen = _chosen(line.strip(), self._last)
+            self._run(cell, _chosen(line.strip(), self._last))
         except BadInput as error:
             print(f"%%rank: {error}")
-            return
-        self._run(cell, chosen)
 
     def _run(self, cell: str, ranks: tuple[int, ...]) -> None:
-        """Raises what the ranks raise, after all that they have printed is shown."""
+        """Raises what the ranks raise, after all that they have printed is shown; BadInput for what is no Python."""
         from IPython.display import display
 
         source = f"\n{cell}"  # the magic is line 1
-        compile(source, "cell", "exec")  # a slip is told as in any cell, and no rank hears of it
         filename = self.shell.compile.cache(source, self.shell.execution_count)
+        self._require_python(source, filename)
         cluster, printed = self._cluster(self._last), io.StringIO()
         try:
             with contextlib.redirect_stdout(printed):
@@ -106,6 +104,19 @@ class Cells:
         for rank, (line, said) in enumerate(faults):
             if said:
                 raise RemoteException("exception", said, rank=rank, file=filename, line=line)
+
+    def _require_python(self, source: str, filename: str) -> None:
+        """Raises a slip as any cell does, and BadInput for what a notebook alone understands; no rank hears of it."""
+        try:
+            compile(source, filename, "exec")
+        except IndentationError:
+            raise
+        except SyntaxError as slip:
+            with contextlib.suppress(SyntaxError):
+                compile(self.shell.transform_cell(source), filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                words = "ranks run plain Python, without %magic, !command, help? and await of the notebook"
+                raise BadInput(f"line {slip.lineno}: {words}") from None
+            raise
 
     def _cluster(self, size: int) -> Cluster:
         if size not in self._clusters:
@@ -137,6 +148,7 @@ def _chosen(said: str, size: int) -> tuple[int, ...]:
         found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (size, size)
         if not first <= last < size:
-            raise BadInput(f"give ranks from 0 to {size - 1}, as in %%rank 0,2 or %%rank 1-{size - 1}, not {said!r}")
+            example = f"%%rank 0,{size - 1} or %%rank 0-{size - 1}" if size > 1 else "%%rank 0"
+            raise BadInput(f"give ranks from 0 to {size - 1}, as in {example}, not {said!r}")
         chosen |= set(range(first, last + 1))
     return tuple(sorted(chosen))

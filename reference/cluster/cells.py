@@ -35,7 +35,7 @@ def run(source: str, filename: str, ranks: tuple[int, ...]) -> tuple[int, str]:
                 print(repr(result))
     except Exception as error:
         found = (each.line for each in frames.of_traceback(error.__traceback__) if each.file == filename)
-        line, said = next(found, 0), f"{type(error).__name__}: {error}"
+        line, said = next(found, 0), f"{type(error).__name__}: {error}".removesuffix(": ")
         print(f"✗ line {line}: {said}")
         return line, said
     return 0, ""

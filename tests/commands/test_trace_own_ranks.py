@@ -39,6 +39,11 @@ STARTS = {
     + "    c = multiprocessing.get_context('spawn')\n"
     "    ps = [c.Process(target=worker, args=(r,), kwargs={'world_size': 3}) for r in range(3)]\n"
     "    for p in ps: p.start()\n    for p in ps: p.join(timeout=60)\n    assert not any(p.is_alive() for p in ps)\n",
+    "a class of processes": WORKER + "class Rank(mp.Process):\n"
+    "    def __init__(self, rank):\n        super().__init__(name=f'rank {rank}')\n        self.rank = rank\n"
+    "    def run(self):\n        assert self.name == f'rank {self.rank}'\n        worker(self.rank, 3)\n" + MAIN
+    + "    ps = [Rank(r) for r in range(3)]\n    for p in ps: p.start()\n    for p in ps: p.join()\n"
+    "    assert all(p.exitcode == 0 for p in ps)\n",
     "processes that are not joined": WORKER + MAIN
     + "    for r in range(3):\n        mp.Process(target=worker, args=(r, 3)).start()\n",
     "closures": WORKER + "def main(n):\n    mp.start_processes(lambda r: worker(r, n), nprocs=n)\n" + MAIN
@@ -55,6 +60,10 @@ TORCHRUN = {
     "dist.init_process_group('gloo', init_method='env://', rank=int(os.environ['RANK']),"
     " world_size=int(os.environ['WORLD_SIZE']))\n"
     "assert os.environ['MASTER_ADDR'] and sys.argv[1:] == []\ndist.all_reduce(torch.ones(2))\nsys.exit(0)\n",
+    "by a mesh": "import torch, torch.distributed as dist\n"
+    "from torch.distributed.device_mesh import init_device_mesh\n"
+    "mesh = init_device_mesh('cpu', (3,), mesh_dim_names=('data',))\n"
+    "dist.all_reduce(torch.ones(2), group=mesh.get_group('data'))\n",
     "only where it is not yet": "import torch, torch.distributed as dist\n"
     "if not dist.is_initialized():\n    dist.init_process_group('gloo')\ndist.all_reduce(torch.ones(2))\n",
 }
@@ -68,6 +77,13 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def trace(tmp_path: Path, source: str, *options: str) -> int:
     (tmp_path / "program.py").write_text(source)
     return run(["trace", str(tmp_path / "program.py"), "--out", str(tmp_path / "out"), *options])
+
+
+def test_a_mesh_in_main_takes_the_group_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture):
+    meshed = TORCHRUN["by a mesh"].splitlines(keepends=True)
+    source = "".join([*meshed[:2], "def main():\n", *(f"    {line}" for line in meshed[2:])])
+    assert style_of(source) is Style.FUNCTION and trace(tmp_path, source, "--ranks", "3") == 0
+    assert "rank 2: 1 calls" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", STARTS)

@@ -1,5 +1,6 @@
 """`%%ranks` and `%%rank` in a real kernel: columns, names that stay, deadlocks that are named, and the cell after."""
 
+import re
 from typing import Any
 
 import pytest
@@ -17,12 +18,20 @@ CELLS = {
     "raise": "%%ranks\nif rank == 1:\n    1 / 0",
     "names stay": "%%rank 0-2\n'y' in globals(), x.tolist()",
     "slip": "%%ranks\nx = = 1",
+    "magic": "%%ranks\nx = 1\n%time x",
+    "command": "%%rank 0\n!ls",
+    "help": "%%ranks\nlen?",
+    "await": "%%ranks\nimport asyncio\nawait asyncio.sleep(0)",
+    "nothing said": "%%ranks\nraise ValueError",
     "bad number": "%%ranks 99\nprint(1)",
     "no such rank": "%%rank 1,3\nprint(1)",
     "deadlock": "%%ranks\nprint('before')\ndist.recv(x, src=(rank + 1) % world_size)",
     "next": "%%ranks\nprint(rank, 'x' in globals())",
     "raise where others wait": "%%ranks\nif rank == 2:\n    raise ValueError('no data')\ndist.barrier()",
     "another number": "%%ranks 2\nprint(world_size)",
+    "no such rank of two": "%%rank 2\nprint(1)",
+    "one": "%%ranks 1\nprint(world_size)",
+    "no such rank of one": "%%rank all\nprint(1)",
 }
 
 
@@ -84,10 +93,31 @@ def test_what_is_no_cell_for_ranks_is_said(shown: dict[str, list[Any]]) -> None:
     assert text(shown["too early"]).strip() == "%%rank: no ranks are up: begin with a cell %%ranks 4"
     assert "SyntaxError" in text(shown["slip"])
     assert "give a number of ranks from 1 to 32, as in %%ranks 4, not '99'" in text(shown["bad number"])
-    assert "give ranks from 0 to 2, as in %%rank 0,2 or %%rank 1-2, not '1,3'" in text(shown["no such rank"])
+    assert "give ranks from 0 to 2, as in %%rank 0,2 or %%rank 0-2, not '1,3'" in text(shown["no such rank"])
+    assert "as in %%rank 0,1 or %%rank 0-1, not '2'" in text(shown["no such rank of two"])
+    assert "give ranks from 0 to 0, as in %%rank 0, not 'all'" in text(shown["no such rank of one"])
+
+
+def test_a_slip_has_its_line_of_the_cell(shown: dict[str, list[Any]]) -> None:
+    said = re.sub(r"\x1b\[[0-9;]*m", "", text(shown["slip"]))
+    assert re.search(r"Cell In\[\d+\], line 2\n +x = = 1\n +\^\n", said) and "SyntaxError: invalid syntax" in said
+
+
+@pytest.mark.parametrize(("what", "line"), [("magic", 3), ("command", 2), ("help", 2), ("await", 3)])
+def test_what_only_a_notebook_understands_is_said(shown: dict[str, list[Any]], what: str, line: int) -> None:
+    (said,) = text(shown[what]).splitlines()
+    assert said.startswith(("%%ranks: ", "%%rank: ")) and f"line {line}: ranks run plain Python, without %magic" in said
+
+
+def test_an_exception_without_words_is_its_name(shown: dict[str, list[Any]]) -> None:
+    assert "✗ line 2: ValueError</pre>" in shown["nothing said"][0].data["text/html"]
 
 
 def test_long_lines_are_cut_and_markup_is_text() -> None:
     columns = Columns([0, 1], f"[rank 0] {'a' * 70}\n[rank 1] <b>\n[rank 7] no\nloose\n")
     assert repr(columns).splitlines() == ["rank 0".ljust(48) + "  rank 1", "a" * 48 + "  <b>", "a" * 22]
     assert "&lt;b&gt;" in columns._repr_html_() and "loose" not in columns._repr_html_()
+
+
+def test_what_is_behind_a_form_feed_or_a_rare_line_end_is_shown() -> None:
+    assert Columns([0], "[rank 0] a\x0cb\u2028c\n[rank 0] d\n").lines == {0: ["a\x0cb\u2028c", "d"]}

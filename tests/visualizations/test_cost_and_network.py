@@ -66,6 +66,11 @@ def test_bandwidth_is_held_against_the_hardware(monkeypatch):
     assert_readable(picture, monkeypatch)
 
 
+def test_the_best_is_one_that_is_seen():
+    measured = {"seen": [(1e3, 9e9), (1e6, 2e9), (1e12, 9e9)]}
+    assert repr(cost.draw_bandwidth({}, (1e4, 1e10), measured=measured)) == "<Picture: 2 GB/s at best>"
+
+
 @pytest.mark.parametrize(
     ("drawing", "ranks"),
     [

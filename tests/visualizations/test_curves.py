@@ -72,3 +72,21 @@ def test_powers_below_one_are_written_with_their_digits(monkeypatch):
     words = [words for words, _, _ in drawn(chart, monkeypatch)]
     assert {"0.25", "0.5", "1", "4"} <= set(words)
     assert "0" not in words
+
+
+@pytest.mark.parametrize("ends", [(1, 2.0**30), (1.1e6, 1.9e6), (3, 5), (2.0**-20, 2.0**20)], ids=str)
+def test_sizes_have_marks_that_can_be_read(monkeypatch, ends):
+    chart = curves.draw({"a line": [(x, 1.0 + at) for at, x in enumerate(ends)]}, title="", x="", y="", scale=Scale.LOG)
+    assert_readable(chart, monkeypatch)
+    low, high = chart.axes[0].get_xlim()
+    assert sum(low <= tick <= high for tick in chart.axes[0].get_xticks()) >= 2
+
+
+def test_a_line_of_one_point_is_seen():
+    chart = curves.draw({"once": [(1, 5.0)]}, title="", x="", y="")
+    assert chart.axes[0].lines[0].get_marker() == "o"
+
+
+def test_each_name_is_in_the_legend_also_one_that_begins_with_an_underscore():
+    chart = curves.draw({"_mine": [(1, 1), (2, 3)]}, title="", x="", y="", dots={"_measured": [(1, 2)]})
+    assert [text.get_text() for text in chart.axes[0].get_legend().get_texts()] == ["_mine", "_measured"]

@@ -54,3 +54,18 @@ def test_the_picture_says_the_shares_and_can_be_read(monkeypatch):
 def test_zeros_and_signs_do_not_count():
     one = magnitudes.draw({"x": torch.tensor([0.0, -1.0, 0.0])}, torch.float16, title="One")
     assert sum(bar.get_height() for bar in one.axes[0].patches) == 1
+
+
+@pytest.mark.parametrize(
+    "dtype", [*DTYPES, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2], ids=str
+)
+def test_every_format_can_be_read(dtype, monkeypatch):
+    assert_readable(magnitudes.draw({"x": samples()}, dtype, title="Some vanish"), monkeypatch)
+
+
+def test_what_is_too_large_becomes_what_the_conversion_makes_of_it():
+    """A format without infinity makes its largest number of it, or NaN."""
+    made = torch.tensor(1e9).to(torch.float8_e4m3fn).item()
+    last = magnitudes.regions(torch.float8_e4m3fn)[-1].name
+    assert last == ("become 448" if made == 448 else "become NaN")
+    assert magnitudes.regions(torch.float8_e5m2)[-1].name == "become infinite"

@@ -28,6 +28,8 @@ PICTURES: dict[str, Callable[[], style.Picture]] = {
     "programs": lambda: traffic.draw({NAME: ring(4), f"{NAME} again": ring(4)}, 2),
     "axes": lambda: mesh.draw(Mesh({NAME: 4, "tensor": 2})),
     "bars": lambda: axes_traffic.draw(ring(8), Mesh({NAME: 8}), 4),
+    "axes of several letters": lambda: axes_traffic.draw(ring(32), Mesh({"dp_replicate": 2, "dp_shard": 16}), 4),
+    "six axes": lambda: mesh.draw(Mesh(dict.fromkeys(["tensor", "data", "pipe", "context", "expert", "mine"], 2)), 64),
     "32 ranks": lambda: axes_traffic.draw(ring(32), Mesh({"data": 32}), 8),
 }
 
@@ -40,6 +42,25 @@ def test_it_can_be_read(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_short_names_are_whole() -> None:
     assert style.fitted("ring", 1.0) == "ring"
     assert style.fitted(NAME, 1.0).endswith("…")
+
+
+def test_axes_that_begin_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [words for words, _, _ in drawn(PICTURES["axes of several letters"](), monkeypatch)]
+    assert {"dp_shard", "several axes"} <= set(texts)
+    assert sum(words.endswith(" between nodes") for words in texts) == 2 + 1  # and the note below
+
+
+def test_what_leaves_a_node_is_seen_on_every_bar() -> None:
+    picture = PICTURES["axes of several letters"]()
+    hatched = [patch for patch in picture.axes[0].patches if patch.get_hatch()]
+    assert hatched and all(patch.get_edgecolor() != patch.get_facecolor() for patch in hatched)
+
+
+def test_a_price_in_a_title_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    price = "$2 an hour, and not $3"
+    picture, _ = style.canvas(1.0, price)
+    assert price in [words for words, _, _ in drawn(picture, monkeypatch)]
+    assert style.width_of("$2$") > style.width_of("2$")
 
 
 def test_names_of_lanes_keep_the_margin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no chart": (lambda: schedules.compare({}), "these have none"),
     "no action": (lambda: schedules.draw([[], []]), "no rank has computed anything"),
     "zeros": (lambda: magnitudes.draw({"bias": torch.zeros(3)}, torch.float16, title=""), "bias has no magnitudes"),
+    "not numbers": (
+        lambda: magnitudes.draw({"bias": torch.tensor([1.0, math.nan])}, torch.float16, title=""),
+        "bias has NaN, which has no magnitude",
+    ),
     "another mesh": (lambda: axes_traffic.draw(TRACE, Mesh({"data": 8})), "arranges 8 ranks, and the trace is of 4"),
     "no such step": (lambda: collective.draw(TRACE, HELD, shown=[99]), "no step 99: the run has 0, 1, 2"),
     "no split": (lambda: trade_offs.seconds(FIGURE_13, [], SELENE), "no split to draw"),
@@ -63,6 +67,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no step at all": (lambda: collective.draw(TRACE, HELD, shown=[]), "no step to draw: the run has 0, 1"),
     "too many chunks": (lambda: collective.draw(TRACE, MANY), "100 chunks do not fit"),
     "no point": (lambda: curves.draw({"loss": []}, title="", x="", y=""), "no dots have a point"),
+    "no power": (
+        lambda: curves.draw({"off": [(1, 0.0)]}, title="", x="", y="", scale=curves.Scale.LOG_Y),
+        "y is 0 or less, and an axis of powers has no place",
+    ),
     "no cut": (lambda: stage_loads.draw([1, 1], {}), "no cut to draw"),
     "half a cut": (lambda: stage_loads.draw([1, 1], {"mine": [range(1)]}), "mine does not deal out all of the 2"),
     "layers of no time": (lambda: stage_loads.draw([0, 0], {"mine": [range(2)]}), "these take 0"),
