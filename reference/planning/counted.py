@@ -17,7 +17,6 @@ parameters, and bytes along each axis. Where those mean other kernels or other b
 
 | what                       | there                              | counted here                                       |
 |----------------------------|------------------------------------|----------------------------------------------------|
-| router                     | not counted                        | T D E more products in forward, twice in backward  |
 | attention                  | half of the pairs                  | all pairs of the pieces: `seen` is the part left   |
 | tp with slices of tokens   | 8 passes over [T, D] for a block   | 10: backward gathers two inputs again; 14 for 12   |
 |                            |                                    | where the block is made again                      |
@@ -26,7 +25,6 @@ parameters, and bytes along each axis. Where those mean other kernels or other b
 | keys and values            | (n-1) (3 · 2 + 4) bytes of each    | (n-1) 2 · 2 + 4 n: forward, backward, gradients    |
 | experts                    | rows                               | and counts of rows: 8 bytes for each expert        |
 | gradients                  | 2 bytes, gathered or summed        | 4: they are summed in float32; parameters have 2   |
-| ZeRO-2                     | once a step                        | gradients leave after each micro-batch             |
 | activations                | what Megatron-LM keeps             | `memory.activations`; more by 1/rms, log-sum-exp,  |
 |                            |                                    | cos and sin, attention's result twice, silu(gate)  |
 | bytes of products          | one product for query, key, value  | one each, which read their input again             |

@@ -13,6 +13,7 @@ from reference.errors import BadInput
 DATA = Path(__file__).parent / "data"
 
 TERA, GIGA = 1e12, 1e9
+MOST = 1_000_000_000  # of anything that is counted: GPUs, windows, tokens
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class GpuCluster:
     """GPUs in nodes of one size.
 
     Raises:
-        BadInput: if a number is below 1, or nodes are not filled.
+        BadInput: if a number is below 1, there are too many GPUs, or nodes are not filled.
     """
 
     gpu: Gpu
@@ -60,6 +61,8 @@ class GpuCluster:
     def __post_init__(self) -> None:
         if min(self.gpus, self.per_node) < 1:
             raise BadInput(f"a cluster has 1 GPU or more, in nodes of 1 or more, not {self.gpus} in {self.per_node}")
+        if self.gpus > MOST:
+            raise BadInput(f"a cluster has {MOST:,} GPUs at most, not {self.gpus:,}")
         if self.gpus > self.per_node and self.gpus % self.per_node:
             raise BadInput(f"{self.gpus} GPUs do not fill nodes of {self.per_node}")
 

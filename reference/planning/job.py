@@ -6,7 +6,7 @@ from enum import StrEnum
 from reference.errors import BadInput
 from reference.models.config import GPTConfig
 
-from .hardware import GpuCluster
+from .hardware import MOST, GpuCluster
 
 
 class AttentionKernel(StrEnum):
@@ -36,7 +36,7 @@ class Job:
         attention: whether scores are written to memory.
 
     Raises:
-        BadInput: if the batch is empty.
+        BadInput: if the batch is empty, or too large.
     """
 
     model: GPTConfig
@@ -49,6 +49,8 @@ class Job:
     def __post_init__(self) -> None:
         if min(self.sequence, self.batch) < 1:
             raise BadInput(f"a step has 1 window or more, of 1 token or more, not {self.batch} of {self.sequence}")
+        if max(self.sequence, self.batch) > MOST:
+            raise BadInput(f"windows and their tokens are {MOST:,} at most, not {self.batch} of {self.sequence}")
 
     @property
     def tokens(self) -> int:

@@ -12,7 +12,8 @@
 | reserve     | what libraries take, and what lies between tensors                                               |
 
 Of a pipeline's ranks the first has most in flight and the table of tokens, the last has the head, and where layers do
-not divide the second has more of them than either: the fullest of the three counts. Activations are those of
+not divide the second has more of them than either: the fullest of the three counts. In a V the first rank has both
+ends. Activations are those of
 Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards and flash attention in the same
 way.
 """
@@ -99,10 +100,12 @@ def _fed(job: Job, layouts: Layouts) -> Column:
 def parts(job: Job, layouts: Layouts) -> Mapping[str, Column]:
     """Bytes of the fullest rank, by part."""
     m, held = layouts.micro_batches(job), stages.held(job, layouts)
-    most = in_flight(layouts, m)
-    first = _of_stage(job, layouts, held.layers - held.relief, most, has_table=True, has_head=layouts.pp == 1)
+    most, in_v = in_flight(layouts, m), layouts.schedule in EVEN
+    ends = held.layers - (1 + in_v) * held.relief
+    first = _of_stage(job, layouts, ends, most, has_table=True, has_head=(layouts.pp == 1) | in_v)
     second = _of_stage(job, layouts, held.layers, np.minimum(m, np.maximum(most - _less(layouts), 1)))
-    last = _of_stage(job, layouts, held.layers - held.relief, np.minimum(m, _at_the_end(layouts)), has_head=True)
+    bottom = held.layers - (1 - in_v) * held.relief
+    last = _of_stage(job, layouts, bottom, np.minimum(m, _at_the_end(layouts)), has_head=not in_v)
     totals = [sum(each.values()) for each in (first, second, last)]
     fullest = np.argmax([totals[0], np.where(layouts.pp > 2, totals[1], 0), totals[2]], axis=0)
     return {name: np.choose(fullest, [first[name], second[name], last[name]]) for name in first}

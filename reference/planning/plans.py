@@ -1,9 +1,8 @@
 """A layout as a `reference.plan.Plan`, with which this course really trains, and back; and as words."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from reference.choices import Recompute
 from reference.errors import BadInput
@@ -99,7 +98,7 @@ def values_in(words: str) -> dict[str, Any]:
 
 
 def _meant(part: str) -> tuple[str, Any]:
-    *before, last = part.lower().replace("_", " ").split()
+    *before, last = part.lower().replace("_", " ").split() or [""]
     name = "_".join(before)
     if name in SIZES and last.isdecimal() and int(last) >= 1:
         return name, int(last)
@@ -122,7 +121,12 @@ def why_none(job: Job, values: Mapping[str, Any]) -> str:
         job: what is to be trained.
         values: by the names of columns and choices.
     """
-    rest = {"dp": job.cluster.gpus / np.prod([values.get(axis, 1) for axis in ("tp", "cp", "pp")])}
+    given = [axis for axis in ("tp", "cp", "pp") if axis in values]
+    together = prod(values[axis] for axis in given)
+    if "dp" not in values and job.cluster.gpus % together:
+        words = " x ".join(f"{axis} {values[axis]}" for axis in given)
+        return f"{job.cluster.gpus:,} GPUs do not divide into groups of {together:,}: {words}"
+    rest = {"dp": job.cluster.gpus / together}
     schedule = values.get("schedule", PipelineSchedule.ONE_F_ONE_B)
     if values.get("chunks", 1) > 1 and "schedule" not in values:
         rest["schedule"] = PipelineSchedule.INTERLEAVED

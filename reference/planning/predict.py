@@ -7,6 +7,7 @@ predict(job, Layouts(tp=8, pp=4, dp=16, sequence_parallel=True)).seconds  # of a
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from . import memory, step, work
 from .constants import likely_error, of_gpu
@@ -42,8 +43,8 @@ class Prediction:
     @property
     def bounds(self) -> tuple[Column, Column]:
         """Seconds between which 19 of 20 published steps lay on this kind of GPU; wider where none was published."""
-        error = likely_error(self.job.cluster.gpu)
-        return self.seconds / (1 + error), self.seconds * (1 + error)
+        error = likely_error(self.job.cluster.gpu)  # of predicted over measured seconds, less 1
+        return self.seconds / (1 + error), self.seconds / (1 - error) if error < 1 else self.seconds * inf
 
     @property
     def fits(self) -> Column:

@@ -18,6 +18,7 @@ from .job import Job
 from .layouts import Column, Layouts
 from .memory import EVEN
 from .predict import Prediction, predict
+from .traffic import leaves_node
 
 V_SHAPED = EVEN
 """Schedules with two stages on each rank, the first ones down one side of a V, the second ones up the other."""
@@ -239,14 +240,14 @@ def _memory(found: Prediction) -> Verdict | None:
 
 def _node(found: Prediction) -> Verdict | None:
     """Of tensor parallelism, and of what experts share, when they go through the network between nodes."""
-    layout, per_node = found.layouts, found.job.cluster.per_node
+    layout, cluster = found.layouts, found.job.cluster
     for axis, ranks, words in (
         ("tp", layout.tp, f"tensor axis of {layout.tp:.0f}"),
         ("ep", layout.ep * layout.etp, f"expert axes of {layout.ep:.0f} x {layout.etp:.0f}"),
     ):
-        if ranks > per_node:
+        if leaves_node(cluster, ranks):
             share = float(found.time[axis] / found.seconds)
-            says = f"{words} leaves the node of {per_node} GPUs: {percent(share)} of the step is waiting for it"
+            says = f"{words} leaves the node of {cluster.per_node} GPUs: {percent(share)} of the step is waiting for it"
             return Verdict(Objection.NODE, share, says)
     return None
 

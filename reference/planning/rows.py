@@ -29,7 +29,7 @@ from reference.models.config import GPTConfig
 from reference.models.moe_config import MoEConfig
 from reference.plan import PipelineSchedule
 
-from .hardware import GpuCluster, gpu
+from .hardware import MOST, GpuCluster, gpu
 from .job import AttentionKernel, Job, Numbers
 from .layouts import Layouts, Sharding
 from .predict import Prediction, predict
@@ -51,7 +51,6 @@ NUMBERS = (
 COLUMNS = ("name", "source", "gpu", *NUMBERS, *FLAGS, *WORDS)
 MAY_BE_ZERO = ("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers", "head_size")
 
-MOST = 1_000_000_000  # of anything
 
 Row = Mapping[str, str]
 

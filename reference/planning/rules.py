@@ -23,7 +23,7 @@ from .job import Job
 from .layouts import SIZES, Layouts, Sharding
 from .predict import Prediction, predict
 from .refusals import CONDITIONS, misfit, values_of
-from .search import SearchSpace, divisors, search
+from .search import SearchSpace, divisors, search, sums_gradients
 
 LONG = 8192  # tokens: from here on a window is shared
 FILLED = 4  # micro-batches for each stage: then a bubble is small
@@ -246,7 +246,7 @@ def advise(job: Job, rules: Iterable[Rule] = RULES) -> Advice:
     rules, layout = tuple(rules), Layouts()
     for rule in rules:
         layout = rule.apply(job, layout)
-    if layout.dp * layout.cp == 1 and not job.model.experts:
+    if not sums_gradients(job, values_of(layout)):
         layout = replace(layout, sharding=Sharding.NONE)
     decisions = tuple(Decision(rule, MappingProxyType(_decided(rule, layout))) for rule in rules)
     return Advice(predict(job, layout), decisions, works(job, layout))

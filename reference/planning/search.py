@@ -30,7 +30,7 @@ from .constants import of_gpu
 from .job import Job
 from .layouts import SIZES, Column, Layouts, Sharding
 from .predict import Prediction, predict
-from .refusals import CONDITIONS, V_SHAPED, Condition
+from .refusals import CONDITIONS, V_SHAPED, Condition, Values
 
 BLOCK = 16_384  # layouts: some 30 columns of them in float64 fill a cache of a few megabytes
 Table = dict[str, np.ndarray]
@@ -138,10 +138,15 @@ def _sensible(job: Job, table: Table, choices: Mapping[str, Any]) -> Table:
     at = {**table, **choices}
     mask = np.logical_and.reduce([condition.holds(job, at) for condition in _OF_CHOICES])
     if choices["sharding"] is not Sharding.NONE:
-        stage = table["tp"] * table["cp"] * table["dp"]
-        sums_experts = (stage > table["ep"] * table["etp"]) if job.model.experts else False
-        mask = mask & ((table["cp"] * table["dp"] > 1) | sums_experts)
+        mask = mask & sums_gradients(job, table)
     return _rows(table, mask)
+
+
+def sums_gradients(job: Job, at: Values) -> Column:
+    """Whether several ranks of a stage have the same matrices, or the same experts: else there is nothing to share."""
+    stage = at["tp"] * at["cp"] * at["dp"]
+    of_experts = (stage > at["ep"] * at["etp"]) if job.model.experts else False
+    return (at["cp"] * at["dp"] > 1) | of_experts
 
 
 def _blocks(table: Table, choices: Mapping[str, Any]) -> Iterator[Layouts]:

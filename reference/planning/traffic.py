@@ -39,7 +39,7 @@ class Group:
 
     Attributes:
         ranks: how many there are.
-        on_node: how many of them a node has.
+        on_node: how many of them a node has that has any; where such groups end inside nodes, the fewest.
         beside: groups that send over the links of the same GPUs, this one among them; 1 where it leaves its node, for
             there each has cards of its own.
     """
@@ -61,9 +61,19 @@ class Group:
 
 def group(cluster: GpuCluster, ranks: Column, stride: Column) -> Group:
     """Of ranks that lie `stride` apart."""
-    on_node = np.clip(cluster.per_node // stride, 1, ranks)
+    on_node = np.clip(_together(cluster, ranks * stride) // stride, 1, ranks)
     beside = np.maximum(min(cluster.per_node, cluster.gpus, SHARING) / on_node, 1)
     return Group(ranks, on_node, np.where(ranks > on_node, 1, beside))
+
+
+def leaves_node(cluster: GpuCluster, block: Column) -> Column:
+    """Whether any of the blocks of so many neighbours, one after another, lies on more than one node."""
+    return _together(cluster, block) < block
+
+
+def _together(cluster: GpuCluster, block: Column) -> Column:
+    """How many of such a block are on one node: 6 on nodes of 8 are 6, then 2 and 4, then 4 and 2, so at least 2."""
+    return np.gcd(np.asarray(block, dtype=int), min(cluster.per_node, cluster.gpus))
 
 
 def groups(job: Job, layouts: Layouts) -> dict[str, Group]:

@@ -181,6 +181,19 @@ def test_pipelines_hold_it_together() -> None:
     assert t * (held - norms) + norms == one.config.parameters
 
 
+@pytest.mark.parametrize("schedule", memory.EVEN)
+@pytest.mark.parametrize("config", [MODEL, TIED, replace(MODEL, layers=10)], ids=["even", "tied", "ends have fewer"])
+def test_in_a_v_the_first_rank_holds_both_ends(config: GPTConfig, schedule: PipelineSchedule) -> None:
+    one = Case(config, Plan(F.DDP, 6, pipeline_parallel=3, schedule=schedule), 3)
+    found = counted(config, one.plan, one.ranks, SEQUENCE, WINDOWS)
+    held = [found.rank(pipe).parameters for pipe in range(3)]
+    counted_twice = config.tied * memory.table(one.job, one.layouts)
+    held[0] -= config.width + counted_twice  # the last norm, and a tied table
+    room = memory.parts(one.job, replace(one.layouts, chunks=2, schedule=schedule))
+    assert room["parameters"] == memory.PARAMETER * max(held)
+    assert (room["logits"] > 0) == (held[0] == max(held))
+
+
 PASSES = {
     "tensor": (8, 8),
     "more ranks than heads of keys": (8, 10),

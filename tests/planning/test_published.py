@@ -1,5 +1,6 @@
 """Predictions against steps and memory that were published, and against what the papers' own formulas say."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -69,6 +70,20 @@ def test_deepseek_has_about_as_many_parameters_as_published_and_a_layer_more_whe
     assert billions[True].pop() == pytest.approx(671, rel=0.01)
     assert billions[False].pop() == pytest.approx(685, rel=0.01)
     assert billions == {True: set(), False: set()}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "stride"),
+    [(6, 6, 1), (8, 2, 4), (24, 3, 1), (24, 6, 1), (24, 6, 2), (24, 8, 1), (24, 3, 2), (48, 4, 6), (16, 16, 1)],
+)
+def test_of_a_group_that_straddles_nodes_the_fewest_on_one_count(gpus: int, ranks: int, stride: int) -> None:
+    nodes = [
+        Counter((first + place * stride) // 8 for place in range(ranks))
+        for begin in range(0, gpus, ranks * stride)
+        for first in range(begin, begin + stride)
+    ]
+    at = traffic.group(GpuCluster(gpu("h100"), gpus), float(ranks), float(stride))
+    assert at.on_node == min(min(each.values()) for each in nodes)
 
 
 @pytest.mark.parametrize(("tp", "gpus", "times"), [(8, 8, 1), (4, 8, 2), (2, 8, 4), (2, 16, 4), (2, 2, 1), (16, 16, 1)])
@@ -185,3 +200,13 @@ def test_an_unknown_gpu_has_wider_bounds() -> None:
     row = {"gpus": "8", "layers": "32", "hidden": "4096", "seq": "2048", "global_batch": "64", "micro_batch": "1"}
     assert GpuCluster(gpu("h200"), 8)
     assert width("h200") > max(width("a100"), width("h100"))
+
+
+@pytest.mark.parametrize("error", [0.1, 0.2, 0.5, 1.5])
+def test_what_is_met_as_well_lies_between_the_bounds(monkeypatch: pytest.MonkeyPatch, error: float) -> None:
+    """A likely error is of predicted over measured seconds."""
+    monkeypatch.setattr("reference.planning.predict.likely_error", lambda gpu: error)
+    for row in measurements():
+        found = predict(*row.asked)
+        low, high = found.bounds
+        assert (low <= row.seconds <= high) == (abs(found.seconds / row.seconds - 1) <= error)

@@ -124,6 +124,13 @@ def test_a_rule_more_is_a_line_more() -> None:
     assert short.prediction.seconds == predict(JOBS["1b on 8"], short.prediction.layouts).seconds
 
 
+def test_experts_of_which_each_rank_has_its_own_leave_no_state_to_share_out() -> None:
+    job = Job(preset("mixtral-8x7b"), GpuCluster(gpu("gb200"), 8), 4096, 1)
+    found = priced(job)
+    assert found.works and found.prediction.layouts.sharding is Sharding.NONE
+    assert all(decision.loss >= 0 for decision in found.decisions)
+
+
 def test_rules_that_find_no_room_say_so_and_where_nothing_fits_there_is_no_price() -> None:
     found = advice("405b on 8")
     assert not found.works and not bool(found.prediction.fits)

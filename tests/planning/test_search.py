@@ -150,7 +150,9 @@ def test_a_mask_and_a_sentence_say_what_a_plan_says() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("tp 3", "128 heads do not divide among 3 tensor-parallel ranks"),
+        ("tp 256", "128 heads do not divide among 256 tensor-parallel ranks"),
+        ("pp 3", "16,384 GPUs do not divide into groups of 3: pp 3"),
+        ("tp 128, pp 256", "16,384 GPUs do not divide into groups of 32,768: tp 128 x pp 256"),
         ("tp 8, dp 128, cp 1, pp 1", "tp 8 x cp 1 x dp 128 x pp 1 are 1,024 ranks, and there are 16,384 GPUs"),
         ("micro batch 3", "2,048 windows do not divide among 16384 replicas in micro-batches of 3"),
         ("tp 8, ep 2", "this model has no experts to share out"),
@@ -174,6 +176,7 @@ def test_what_does_not_divide_is_said_with_its_numbers(words: str, said: str) ->
         ("tp eight", "'tp eight' says nothing of a layout"),
         ("tp 0", "'tp 0' says nothing of a layout"),
         ("none", "recompute none"),
+        ("_", "'_' says nothing of a layout"),
         ("tp 8, tp 4", "'tp 4' says tp for the second time"),
         ("full, recompute none", "'recompute none' says recompute for the second time"),
     ],
