@@ -25,6 +25,7 @@ from reference.resilience.store import reach
 from reference.saves import Boundary, Saves
 from reference.train import TrainConfig, Training, require_fit, validation_loss
 from reference.zero.agreement import by_first
+from reference.zero.checkpoint_folder import contents, latest
 
 PRELOAD = ("reference.resilience.per_step",)
 REACHED = 30.0  # seconds that a question to the store may take
@@ -57,11 +58,7 @@ def train_with_votes(request: Request, replicas: int) -> None:
         asked = request.config, request.plan, request.saves, training.log, host, port, width
         with training.following(), training.handing_on():
             results = training.cluster.survive(on_rank, *asked, last=Last(ended))
-    for rank, result in enumerate(results):
-        if isinstance(result, Gone):
-            training.say([f"rank {rank} {result}"])
-        elif isinstance(result, RuntimeError):
-            training.say([f"rank {rank} was left behind: {result}"])
+    training.say(fates(results))
     say_how_it_went(results, training)
 
 
@@ -82,17 +79,27 @@ def width_of(request: Request, replicas: int) -> int:
     if request.device == "cuda":
         raise BadInput("--voting-replicas trains on CPUs, over gloo: leave out --device cuda")
     if saves and saves.in_background:
-        raise BadInput("the replica that writes a checkpoint may fail: with --voting-replicas no --save-in-background")
+        raise BadInput("the replica that writes a checkpoint may fail: --voting-replicas takes --no-save-in-background")
     require_fit(config, plan, ranks // replicas)
     require_replicas(config, plan, ranks // replicas, replicas)
     return ranks // replicas
+
+
+def fates(results: Sequence[object]) -> Iterator[str]:
+    """What became of ranks that other ranks have left behind, a line for each."""
+    continued = any(isinstance(result, Lived) for result in results)
+    for rank, result in enumerate(results):
+        if isinstance(result, Gone):
+            yield f"rank {rank} {result}"
+        elif isinstance(result, RuntimeError) or (continued and isinstance(result, BadInput)):
+            yield f"rank {rank} was left behind: {result}"
 
 
 def say_how_it_went(results: Sequence[object], training: Begun) -> None:
     """To the person, of what ranks have handed back.
 
     Raises:
-        BadInput: where no replica has come to the end.
+        BadInput: where no replica has come to the end, or the end of the training is not saved.
         Preempted: where all were told to stop, and have saved.
     """
     lived = [result for result in results if isinstance(result, Lived)]
@@ -102,8 +109,23 @@ def say_how_it_went(results: Sequence[object], training: Begun) -> None:
                 raise error if kind is not RuntimeError else BadInput(str(error))
     if not lived:
         raise BadInput("all ranks have died")
-    training.say(told(max((each.committed for each in lived), key=len)))
+    committed = max((each.committed for each in lived), key=len)
+    training.say(told(committed))
     training.say_loss(lived[0].loss)
+    if training.request.saves and committed:
+        require_saved(training.request.saves.folder, committed[-1].step + 1, results)
+
+
+def require_saved(folder: Path, step: int, results: Sequence[object]) -> None:
+    """See that the newest checkpoint is of the last step: the replica that was to write it may have failed.
+
+    Raises:
+        BadInput: if it is not, with what a rank has said of it.
+    """
+    newest = latest(folder)
+    if newest is None or contents(newest)["step"] != step:
+        refused = (result for result in results if isinstance(result, BadInput))
+        raise next(refused, BadInput(f"step {step}, the last one, is not saved: the replica that writes has failed"))
 
 
 def told(committed: Sequence[Committed]) -> Iterator[str]:

@@ -57,6 +57,7 @@ class Optimizer(StrEnum):
 
 
 MOMENTUM_TRAVELS = (Optimizer.ONE_BIT_ADAM, Optimizer.ZERO_ONE_ADAM, Optimizer.ONE_BIT_LAMB)
+FREEZES = (Optimizer.ONE_BIT_ADAM, Optimizer.ONE_BIT_LAMB)  # the variance, after some steps
 """Optimizers of replicas that bring their gradients into one momentum."""
 
 

@@ -62,6 +62,11 @@ class Option:
         """What is typed: "--learning-rate"."""
         return f"--{self.name.replace('_', '-')}"
 
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether it is a switch that a resumed run finds on: then "--no-elastic" turns it off."""
+        return self.kind is bool and self.stored
+
     def check(self, word: Any) -> None:
         """Raises BadInput for a word that it does not take. (If it has a list of words, their values are not asked.)"""
         if word is None and self.default is None:

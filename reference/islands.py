@@ -209,8 +209,8 @@ class IslandOptions:
             raise BadInput(f"an island is 0 or more rounds ahead of the slowest, not {meets.staleness_bound}")
         if not 0 < meets.taking_part <= 1:
             raise BadInput(f"a share of islands is more than 0 and at most 1, not {meets.taking_part}")
-        if not meets.outer_rate > 0:
-            raise BadInput(f"an outer learning rate is positive, not {meets.outer_rate}")
+        if not 0 < meets.outer_rate < math.inf:
+            raise BadInput(f"an outer learning rate is positive, and finite, not {meets.outer_rate}")
         if not 0 <= meets.outer_momentum < 1:
             raise BadInput(f"an outer momentum is at least 0 and less than 1, not {meets.outer_momentum}")
         if not 0 <= meets.keep_own < 1:

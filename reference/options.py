@@ -121,10 +121,11 @@ def add_to(parser: argparse.ArgumentParser, groups: Mapping[str, tuple[type, ...
     for title, options in grouped(groups).items():
         group = parser.add_argument_group(title)
         for each in options:
-            how = {"action": "store_true"} if each.kind is bool else {"type": each.kind}
+            switch = argparse.BooleanOptionalAction if each.is_taken_over else "store_true"
+            how = {"action": switch} if each.kind is bool else {"type": each.kind}
             default = "" if each.default is None or each.kind is bool else " [default: %(default)s]"
             text = each.help.replace("%", "%%") + default
-            group.add_argument(each.flag, default=each.default, help=text, **how)
+            group.add_argument(each.flag, default=each.default, **how).help = text  # to a switch's it would add
 
 
 def require_words(words: Mapping[str, Any]) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.choices import IslandText, Outer
+from reference.choices import FREEZES, IslandText, Outer
 from reference.compression.choice import compression_of
 from reference.config import TrainConfig
 from reference.decentralized.rounds import all_meet
 from reference.errors import BadInput
+from reference.islands import TAKEN_BY
 from reference.memory.precision import PRECISIONS
 from reference.models.data import Batches
 from reference.models.files import home
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 UNSAID = {"compress": "none", "privacy of islands": "none", "island text": str(IslandText.SHARED)}
 """What `learned` does not name."""
+MAY_LACK = (*UNSAID, "islands", "outer", "loss spikes")
+"""What `learned` names only of a run that has it."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Saves:
             raise BadInput(f"--save-full-every is 1 checkpoint or more, not {self.full_every}")
         if self.full_every > 1 and self.in_background:
             raise BadInput(
-                "what has changed is found in the state itself, which training would change meanwhile: leave out "
-                "--save-full-every, or --save-in-background"
+                "what has changed is found in the state itself, which training would change meanwhile: say "
+                "--save-full-every 1, or --no-save-in-background"
             )
 
     def check(self, config: TrainConfig, batches: Batches) -> str:
@@ -102,6 +105,11 @@ class Saves:
         self._same_model(contents["extra"].get("options", {}))
         wanted = {name: word for name, word in UNSAID.items() if name in known} | learned(config, batches)
         for name, here in wanted.items():
+            if name not in known and name in MAY_LACK:
+                raise BadInput(
+                    f"{self.folder} is of a run without what this one has, {name} {here}: leave it out, or save a new "
+                    "run somewhere else"
+                )
             if name not in known:  # an older checkpoint
                 raise BadInput(f"{self.folder} does not tell the {name} of its run: save a new run somewhere else")
             if known[name] != here:
@@ -236,14 +244,17 @@ def learned(config: TrainConfig, batches: Batches) -> dict[str, int | float | st
     """
     precision = next((name for name, known in PRECISIONS.items() if known == config.precision), str(config.precision))
     compressed = {"compress": compression_of(config)} if config.is_compressed else {}
+    model = config.model
     return compressed | {
         "precision": precision,
-        "dropout": config.model.dropout,
+        "dropout": model.dropout,
         "batch": config.batch,
         "sequence": config.sequence,
         "seed": config.seed,
         "text": batches.fingerprint,
         "numbers of linear layers": str(config.linear),
+        **({"--freeze-after": config.exact_steps} if config.optimizer in FREEZES else {}),
+        **({"balance": str(model.balance), "capacity": model.capacity} if model.experts else {}),
         **({} if config.outer is Outer.NONE else {"islands": config.islands, "outer": str(config.outer)}),
         **({} if config.meets.clip_change is None else {"privacy of islands": privacy_of(config)}),
         **({} if config.meets.island_text is IslandText.SHARED else {"island text": str(config.meets.island_text)}),
@@ -258,14 +269,19 @@ def privacy_of(config: TrainConfig) -> str:
     return f"clipped to {meets.clip_change:g} with noise {meets.noise_multiplier:g}{share}"
 
 
+ROUNDS = ("inner_steps", "synchronous_steps", "taking_part", "outer_rate", "outer_momentum", "elasticity", "proximal")
+
+
 def scheduled(config: TrainConfig) -> dict[str, int | float]:
-    """Settings that may change when a run resumes: how large its steps are."""
+    """Settings that may change when a run resumes: how large its steps are, and how islands meet."""
+    meets = {name.replace("_", " "): getattr(config.meets, name) for name in ROUNDS if config.outer in TAKEN_BY[name]}
     return {
         "steps": config.steps,
         "learning rate": config.learning_rate,
         "warmup": config.warmup,
         "weight decay": config.weight_decay,
         "clip": config.clip,
+        **meets,
         **({} if config.spikes is None else {f"spike {name}": each for name, each in vars(config.spikes).items()}),
     }
 

@@ -35,11 +35,11 @@ class SpikePolicy:
 
     def __post_init__(self) -> None:
         require_sizes(window=self.window, every=self.every)
-        if min(self.before, self.beyond, self.most) < 0 or not (self.deviations > 0 and self.least >= 0):
-            raise BadInput(
-                f"before {self.before}, beyond {self.beyond}, most {self.most}: these are 0 or more, and deviations "
-                f"({self.deviations}) are above 0"
-            )
+        for name in ("least", "before", "beyond", "most"):
+            if not getattr(self, name) >= 0:
+                raise BadInput(f"{name} is 0 or more, not {getattr(self, name)}")
+        if not self.deviations > 0:
+            raise BadInput(f"deviations ({self.deviations}) are above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

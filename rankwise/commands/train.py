@@ -45,7 +45,8 @@ def train(context: Context, **words: Any) -> None:
     if words["voting_replicas"] != 1:
         if words["elastic"]:
             raise BadInput(
-                "--elastic lays out all anew, and --voting-replicas leaves the others as they are: say one of them"
+                "--elastic lays out all anew, and --voting-replicas leaves the others as they are: say one of them; "
+                "--no-elastic is for a run that began with it"
             )
         return train_with_votes(request, words["voting_replicas"])
     if words["elastic"] and config.outer is not Outer.NONE:
@@ -64,7 +65,8 @@ def as_typer_reads_it(groups: Mapping[str, tuple[type, ...]]) -> Signature:
 
 def parameter(option: Option, title: str) -> Parameter:
     """An option as typer reads it, under a title of the help."""
-    told = typer.Option(option.flag, help=option.help, rich_help_panel=title)
+    flag = f"{option.flag}/--no-{option.flag[2:]}" if option.is_taken_over else option.flag
+    told = typer.Option(flag, help=option.help, rich_help_panel=title)
     kind = option.kind if option.default is not None else option.kind | None
     return Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=Annotated[kind, told])
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from reference.choices import MOMENTUM_TRAVELS, Compress, Optimizer
+from reference.choices import MOMENTUM_TRAVELS, Compress
 from reference.config import TrainConfig
 
 from .cosines import DeMo
@@ -40,8 +40,6 @@ def compressor_of(config: TrainConfig, momenta: Momenta) -> MakeCompressor | Non
 
 def compression_of(config: TrainConfig) -> str:
     """The same in words, for a checkpoint: a run that resumes must continue alike."""
-    if config.optimizer in (Optimizer.ONE_BIT_ADAM, Optimizer.ONE_BIT_LAMB):
-        return f"{config.optimizer}, exact for {config.exact_steps} steps"
     match config.compress:
         case Compress.POWER_SGD:
             return f"{config.compress} {config.compress_rank}"

@@ -16,6 +16,8 @@ so it is added up here. Whether the correction helps an inner Adam, the paper do
 A rank sends the changes of weights and of controls, twice as much as with DiLoCo, and keeps three tensors more.
 """
 
+from typing import Any
+
 import torch
 
 from .diloco import Diloco
@@ -31,6 +33,7 @@ class ControlVariates(Diloco):
     def begin(self) -> None:
         super().begin()
         self.kept |= {name: self.zeros() for name in CONTROLS}
+        self.steps_seen = 0
 
     @torch.no_grad()
     def correct(self, scale: float) -> None:
@@ -38,6 +41,7 @@ class ControlVariates(Diloco):
             own, of_all, seen = controls
             seen += master.grad / scale
             master.grad.add_(of_all - own, alpha=scale)
+        self.steps_seen += 1
 
     @torch.no_grad()
     def after(self, at: AfterStep) -> bool:
@@ -46,10 +50,18 @@ class ControlVariates(Diloco):
         everything = range(len(self.parts))
         own, of_all, seen = (flat(self.kept[name]) for name in CONTROLS)
         counts, islands = self.aggregate.taking_part(at.taken), self.across.size()
-        new = seen / at.steps if self.across.rank() in counts else own
+        new = seen / self.steps_seen if self.across.rank() in counts else own
         said = self.changed(everything), (new - own) * (len(counts) / islands)  # of those that count, and of all
         change, control = self.aggregate(torch.cat(said), at.taken).chunk(2)
         self.step(everything, change)
         for name, values in zip(CONTROLS, (new, of_all + control, torch.zeros_like(seen)), strict=True):
             fill(self.kept[name], values)
+        self.steps_seen = 0
         return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"steps seen": self.steps_seen}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.steps_seen = state["steps seen"]

@@ -41,7 +41,7 @@ from .neighbours import Neighbours
 from .noloco import PairsOfIslands
 from .outer_adam import OuterAdam
 from .proximal import Proximal
-from .rounds import ends_of_rounds, steps_of_round
+from .rounds import ends_of_rounds
 from .sparta import SparseAveraging
 from .streaming import Streaming
 from .wire import mean
@@ -142,6 +142,8 @@ class OfIsland:
         return [replace(each, part=of_island(self._island, each.part)) for each in self._form.remembered]
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python looks for to copy an object, which may have nothing yet
+            raise AttributeError(name)
         return getattr(self._form, name)
 
 
@@ -176,8 +178,7 @@ class MeetingUpdates:
         if taken == self.synchronous:
             self.meeting.begin()
         ends = taken in ends_of_rounds(self.config)
-        steps = steps_of_round(self.config, taken) if ends else 0
-        at = AfterStep(taken - self.synchronous, ends, taken == self.config.steps, steps)
+        at = AfterStep(taken - self.synchronous, ends, taken == self.config.steps)
         if taken > self.synchronous and self.meeting.parts and self.meeting.after(at):
             self.inner.form.end_step()  # the model computes with what they have become
         if taken == self.config.stop_after:

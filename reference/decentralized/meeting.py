@@ -27,7 +27,6 @@ class AfterStep:
     taken: int  # inner steps so far, since islands have trained by themselves
     ends: bool  # whether a round ends
     last: bool  # whether the run does: afterwards islands shall be equal, but for branches
-    steps: int  # inner steps of the round, where it ends
 
 
 class Meeting(ABC):

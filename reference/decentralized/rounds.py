@@ -29,11 +29,6 @@ def ends_of_rounds(config: TrainConfig) -> frozenset[int]:
     return frozenset(ends) if meets.inner_steps else frozenset()
 
 
-def steps_of_round(config: TrainConfig, taken: int) -> int:
-    """Inner steps of the round that ends after so many steps."""
-    return taken - max(end for end in (config.meets.synchronous_steps, *ends_of_rounds(config)) if end < taken)
-
-
 def length(config: TrainConfig, taken: int) -> int:
     """Inner steps of a round that begins after so many steps."""
     meets = config.meets

@@ -127,13 +127,19 @@ class Audits:
         brought: what it communicates through.
 
     Raises:
-        BadInput: for a training with one rank, or with other axes, where other ranks have a part in each gradient.
+        BadInput: for a training with one rank, or with other axes, where other ranks have a part in each gradient; and
+            for compressed gradients, of which a rank keeps what it has not sent.
     """
 
     def __init__(self, training: Training, brought: Brought) -> None:
         n = training.group.size()
         if training.data.size() != n or n < 2 or training.config.model.experts:
             raise BadInput("an audit takes 2 or more ranks that all have the whole model, shared out at most by FSDP")
+        if training.config.is_compressed:
+            raise BadInput(
+                "an audit computes gradients again, and what is left of compressed ones would be counted twice: leave "
+                "out --compress, and --optimizer one-bit-adam"
+            )
         self.training, self.brought = training, brought
 
     def backward(self, step: int) -> tuple[Tensor, list[Suspicion]]:

@@ -123,7 +123,7 @@ class Checked(Relay):
 
 
 class CheckedRing(ByHand):
-    """All-reduce around a ring, where each message carries the checksum that it should have.
+    """All-reduce around a ring, where each message of a sum carries the checksum that it should have.
 
     A rank looks at what it receives before it adds to it. If that does not fit its checksum, the rank before has added
     up wrongly, or has not kept or sent what it had: for what that one received did fit. (Or this rank has received it
@@ -137,9 +137,15 @@ class CheckedRing(ByHand):
     """
 
     def __init__(self, group: ProcessGroup) -> None:
-        super().__init__(group, {"all_reduce": self._ring})
+        super().__init__(group)
         self.wrong: list[WrongSum] = []
         self._reductions = 0
+
+    def all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> None:
+        if op != SUM or not x.is_floating_point():
+            super().all_reduce(x, op)
+        else:
+            self._ring(x)
 
     def add(self, chunk: Tensor, received: Tensor) -> None:
         """Add up, in place: what a broken processor does wrong."""
@@ -156,7 +162,7 @@ class CheckedRing(ByHand):
         dist.all_reduce(votes, dist.ReduceOp.MAX, group=self.group)
         return votes.nonzero().flatten().tolist()
 
-    def _ring(self, x: Tensor, group: ProcessGroup, op: dist.ReduceOp = SUM) -> None:
+    def _ring(self, x: Tensor) -> None:
         rank, n = self.rank(), self.size()
         right = (rank + 1) % n
         chunks = x.view(-1).tensor_split(n)

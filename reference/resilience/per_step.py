@@ -2,7 +2,8 @@
 
 A replica is some ranks that hold a whole model. Replicas read different windows and sum their gradients, and a job that
 is one group of ranks dies with each of them. Here a step is a round of two votes, and a replica that fails takes no
-other along (torchft, github.com/meta-pytorch/torchft: its manager's quorum and `should_commit`):
+other along (after torchft's quorum and `should_commit`, which is a vote within one replica; vote 2 is over all of them:
+github.com/meta-pytorch/torchft):
 
     compute   each replica its own gradient. One that raises has none, and says so
     vote 1    who is here, and who has a gradient. Those that are here form a group

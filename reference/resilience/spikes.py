@@ -150,7 +150,7 @@ class SpikeGuard:
 
     def _go_back(self, step: int, batch: int, loss: float) -> int:
         """To which step."""
-        if len(self.spikes) == self.policy.most:
+        if len(self.spikes) >= self.policy.most:  # those of the checkpoint it resumes, too
             raise TooManySpikes(
                 f"the loss is {loss:.3g} in step {step + 1}, and {self.policy.most} spikes are enough: the state or "
                 "the settings are at fault; try a smaller --learning-rate, or more --spike-most"

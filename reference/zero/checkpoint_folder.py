@@ -209,7 +209,7 @@ def verify(checkpoint: Path, names: Iterable[str]) -> None:
     for name in names:
         if Fingerprint.of(checkpoint / name).sha256 != sums[name]:
             others = [other for other in complete(checkpoint.parent) if other != checkpoint]
-            advice = f"; try {others[-1]}" if others else ""
+            advice = f"; move it elsewhere, and {others[-1]} is the newest" if others else ""
             raise _damaged(checkpoint, f"{name} does not hold what was written{advice}")
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
+import typer
 
+from rankwise import cli
 from rankwise.commands.train import as_typer_reads_it, train
 from reference import launch
 from reference.choices import ContextMethod, Outer, PrecisionName, Recompute
@@ -38,7 +40,9 @@ def test_each_field_is_the_same_option_of_both_command_lines(declared: type, nam
     assert not without_option(declared)
     typed, torchrun, here = OPTIONS[name], ARGUMENTS[name], PARAMETERS[name]
     told = here.annotation.__metadata__[0]
-    assert torchrun.option_strings == list(told.param_decls or [told.default]) == [f"--{name.replace('_', '-')}"]
+    flags = [typed.flag, f"--no-{typed.flag[2:]}"] if typed.kind is bool and typed.stored else [typed.flag]
+    assert torchrun.option_strings == "/".join(told.param_decls or [told.default]).split("/") == flags
+    assert typed.flag == f"--{name.replace('_', '-')}"
     assert torchrun.default == here.default == typed.default
     assert typed.help == told.help and torchrun.help.partition(" [default")[0] == typed.help
     default = getattr(declared(), name)
@@ -79,6 +83,17 @@ def test_a_new_field_is_a_new_option_and_one_without_help_is_found() -> None:
 def test_a_switch_that_is_on_is_turned_off_by_a_word() -> None:
     assert configure()[1].scatter_gather and not configure(scatter_gather="off")[1].scatter_gather
     assert launch.parse(["--scatter-gather", "off"])["scatter_gather"] == "off"
+
+
+@pytest.mark.parametrize("name", [name for name, each in OPTIONS.items() if each.kind is bool and each.stored])
+def test_a_switch_that_a_run_began_with_can_be_turned_off_where_it_resumes(name: str) -> None:
+    off = f"--no-{OPTIONS[name].flag[2:]}"
+    context = typer.main.get_command(cli.build()).commands["train"].make_context("train", [off])
+    assert context.get_parameter_source(name).name != "DEFAULT" and context.params[name] is False
+    if name in ARGUMENTS:
+        assert launch.given([off]) == {name} and launch.parse([off])[name] is False
+    assert completed({name: False}, {name}, {name: True}) == {name: False}
+    assert completed({name: False}, set(), {name: True}) == {name: True}
 
 
 NEEDED = {

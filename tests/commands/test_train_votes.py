@@ -84,6 +84,23 @@ def test_all_stop_after_the_same_step_and_resume_as_if_nothing_had_been(common: 
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=1e-9)
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["to the end", "told to stop"])
+def test_what_could_not_be_saved_is_said(stops: bool, common: list[str], tmp_path: Path) -> None:
+    """The replica that writes fails at it after the last step, when the other one has come to the end."""
+    folder = tmp_path / "saved"
+    command = [*START, *common, "--steps", "200", *VOTES, "--save", str(folder), "--save-every", "1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=HOUSE) as running:
+        begun(running)
+        folder.rmdir()
+        folder.touch()
+        if stops:
+            os.kill(running.pid, signal.SIGTERM)
+        said, refused = running.communicate(timeout=200)
+    assert running.returncode == 2
+    assert re.search(r"rank 0 was left behind: step \d+ was not saved: ", said) and "nats per byte" in said
+    assert re.fullmatch(rf"rankwise: step \d+ was not saved: .*{folder}.*\n", refused)
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -92,7 +109,7 @@ def test_all_stop_after_the_same_step_and_resume_as_if_nothing_had_been(common: 
         ([*VOTES, "--batch", "6"], "6 windows does not divide among 2 replicas, in 4 parts together"),
         ([*VOTES, "--device", "cuda"], "leave out --device cuda"),
         ([*VOTES, "--elastic"], "say one of them"),
-        ([*VOTES, "--save", "FOLDER", "--save-in-background"], "no --save-in-background"),
+        ([*VOTES, "--save", "FOLDER", "--save-in-background"], "takes --no-save-in-background"),
         ([*VOTES, "--optimizer", "muon"], "take --optimizer adamw or sgd"),
         ([*VOTES, "--islands", "2", "--outer", "diloco"], "leave out --outer"),
         ([*VOTES, "--spike-deviations", "8"], "leave out --spike-deviations"),

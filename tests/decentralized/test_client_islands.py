@@ -1,5 +1,6 @@
 """Islands as clients of a federated training: FedAdam, FedProx and SCAFFOLD are those of one process, in any plan."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -280,6 +281,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         ({"outer": Outer.DILOCO, "proximal": 0.1}, "--proximal is of --outer fedprox, not of diloco"),
         ({"outer": Outer.FEDADAM, "outer_momentum": 0.9}, "not of fedadam"),
         ({"outer": Outer.SCAFFOLD, "outer_rate": 0.5}, "not of scaffold"),
+        ({"outer": Outer.DILOCO, "outer_rate": math.inf}, "an outer learning rate is positive, and finite, not inf"),
         ({"outer": Outer.DILOCO, "taking_part": 0.0}, "more than 0 and at most 1, not 0.0"),
         ({"outer": Outer.GOSSIP, "taking_part": 0.5}, "--taking-part is of --outer local-sgd, .*, not of gossip"),
     ):

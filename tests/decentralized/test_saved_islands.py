@@ -1,5 +1,6 @@
 """A run of islands that resumes is the run that was not interrupted, under any plan inside, whatever is under way."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from reference.choices import Aggregation, Compress, GossipTopology, IslandText,
 from reference.cluster import Cluster, RankError
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
+from reference.decentralized.control_variates import OWN
+from reference.decentralized.meeting import flat
 from reference.parallelize import DataParallelism, Plan
 from reference.saves import Saves
-from reference.train import train
+from reference.train import Training, train
 
 from .one_process import EXPERTS, config_of, far_apart, on_ranks
 
+Clusters = Callable[..., Cluster]
 AT = 4  # of 7 steps, in rounds of 3: in the middle of one, with a fragment under way
 
 
@@ -62,6 +66,30 @@ def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) 
     found = four.run(sitting, config, folder, True, then)
     for mine, (its, _) in zip(found, whole, strict=True):
         assert far_apart(mine, its) < (1e-15 if then == first else 1e-11)
+
+
+def control_of_a_round(config: TrainConfig, folder: str) -> tuple[Tensor, Tensor]:
+    """Resume for one round: an island's control after it, and the mean of the gradients that it had."""
+    training = Training(config, dist.group.WORLD, torch.device("cpu"))
+    begun = Saves(Path(folder), resume=True).begin(training)
+    meeting, gradients = training.updates.meeting, []
+    correct = meeting.correct
+
+    def look_and_correct(scale: float) -> None:
+        gradients.append(flat(master.grad for master in meeting.masters))
+        correct(scale)
+
+    meeting.correct = look_and_correct
+    assert len(list(training.steps(begun, config.steps))) == len(gradients)
+    return flat(meeting.kept[OWN]), torch.stack(gradients).mean(0)
+
+
+def test_a_control_is_the_mean_of_the_steps_that_a_round_had(clusters: Clusters, tmp_path: Path) -> None:
+    """A run of 7 steps ends with a round of one. With 9 it resumes with a round of two, where others have three."""
+    config, folder = config_of(Outer.SCAFFOLD, 2), str(tmp_path / "run")
+    clusters(2).run(sitting, config, folder, False, Plan())
+    for control, mean in clusters(2).run(control_of_a_round, replace(config, steps=9), folder):
+        assert torch.allclose(control, mean, rtol=1e-12, atol=0)
 
 
 def test_another_number_of_islands_is_refused_before_anything_is_loaded(four: Cluster, tmp_path: Path) -> None:

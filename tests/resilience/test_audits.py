@@ -1,19 +1,21 @@
 """A gradient that is wrong before it is summed is found by computing it again on another rank."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference.choices import Compress
 from reference.cluster import Cluster
 from reference.errors import BadInput
 from reference.models.data import Batches, python_text
 from reference.parallelize import DataParallelism, Plan
 from reference.resilience.audits import Audits, Brought, Passed
 
-from .runs import BITS, flip, state_of, training_of
+from .runs import BITS, CONFIG, flip, state_of, training_of
 
 Clusters = Callable[..., Cluster]
 NAME = "blocks.0.attention.query.weight"
@@ -118,10 +120,11 @@ def test_an_audit_sends_a_step_twice_and_sixteen_bytes_to_each_other_rank(cluste
     assert checked.bytes_sent == [2 * sent + 16 * 2 for sent in plain.bytes_sent]
 
 
-def refused(plan: Plan) -> str:
+def refused(plan: Plan, compress: Compress = Compress.NONE) -> str:
     brought = Brought()
+    training = training_of(plan, replace(CONFIG, compress=compress), communicate=brought.over)
     try:
-        Audits(training_of(plan, communicate=brought.over), brought)
+        Audits(training, brought)
     except BadInput as error:
         return str(error)
     return ""
@@ -129,3 +132,9 @@ def refused(plan: Plan) -> str:
 
 def test_where_other_axes_have_a_part_in_gradients_an_audit_is_refused(clusters: Clusters) -> None:
     assert all("2 or more ranks" in each for each in clusters(4).run(refused, Plan(tensor_parallel=2)))
+
+
+@pytest.mark.parametrize("compress", [Compress.TOP_K, Compress.POWER_SGD, Compress.ONE_BIT])
+def test_what_is_kept_of_compressed_gradients_would_be_counted_twice(clusters: Clusters, compress: Compress) -> None:
+    found = clusters(3).run(refused, Plan(DataParallelism.FLAT), compress)
+    assert all("leave out --compress" in each for each in found)

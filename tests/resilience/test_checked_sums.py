@@ -105,6 +105,24 @@ def test_a_ring_that_is_well_sums_as_any_other(clusters: Clusters, n: int, dtype
     assert clusters(n).run(both_rings, dtype) == [(True, [])] * n
 
 
+def other_reductions() -> list[list[float]]:
+    """The largest and the smallest number, and a sum of whole ones."""
+    ring, rank = CheckedRing(dist.group.WORLD), dist.get_rank()
+    found = []
+    for x, op in (
+        (torch.full([5], rank + 1.0), dist.ReduceOp.MAX),
+        (torch.full([5], rank + 1.0), dist.ReduceOp.MIN),
+        (torch.full([5], rank + 1), dist.ReduceOp.SUM),
+    ):
+        ring.all_reduce(x, op)
+        found.append(x.tolist())
+    return found
+
+
+def test_a_checked_ring_has_other_reductions_than_sums(clusters: Clusters) -> None:
+    assert clusters(3).run(other_reductions) == [[[3.0] * 5, [1.0] * 5, [6] * 5]] * 3
+
+
 def checked_ring_alone() -> None:
     CheckedRing(dist.group.WORLD).all_reduce(contribution(dist.get_rank()))
 

@@ -212,7 +212,7 @@ def test_the_command_line_saves_what_has_changed_and_resumes_from_it(tmp_path: P
     [
         (["--save-full-every", "3"], "--save-full-every needs --save FOLDER"),
         (["--save-full-every", "0", "--save", "FOLDER"], "1 checkpoint or more, not 0"),
-        (["--save-full-every", "3", "--save", "FOLDER", "--save-in-background"], "or --save-in-background"),
+        (["--save-full-every", "3", "--save", "FOLDER", "--save-in-background"], "or --no-save-in-background"),
         (["--save-full-every", "3", "--save", "FOLDER", "--elastic"], "--elastic writes checkpoints in full"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",

@@ -49,12 +49,14 @@ def test_what_is_out_of_line(loss: float, spikes: bool) -> None:
     assert is_spike(loss, [3.2, 3.1, 3.0, 2.9, 2.8, 9.0], deviations=4) is spikes
 
 
-def run(plan: Plan, poison: tuple[int, ...], skipped: tuple[int, ...] = ()) -> tuple[list[float], list[Spike], int]:
+def run(
+    plan: Plan, poison: tuple[int, ...], skipped: tuple[int, ...] = (), before: tuple[Spike, ...] = ()
+) -> tuple[list[float], list[Spike], int]:
     training = training_of(plan)
     batches = Poisoned(**{each.name: getattr(training.batches, each.name) for each in fields(Batches)})
     object.__setattr__(batches, "poison", poison)
     training.batches = batches
-    guard = SpikeGuard(training, POLICY, skipped={*skipped})
+    guard = SpikeGuard(training, POLICY, [*before], {*skipped})
     return guard.run(STEPS), guard.spikes, state_of(training)
 
 
@@ -80,22 +82,27 @@ def test_back_to_a_snapshot_some_steps_before(clusters: Clusters) -> None:
     assert (spike.step, spike.back_to, spike.skipped) == (9, 6, (6, 7, 8, 9, 10))
 
 
-def spoilt_everywhere() -> str:
+def spoilt_everywhere(before: tuple[Spike, ...]) -> str:
     try:
-        run(Plan(DataParallelism.DDP), tuple(range(12, 99)))
+        run(Plan(DataParallelism.DDP), tuple(range(12, 99)), before=before)
     except TooManySpikes as error:
         return str(error)
     return ""
 
 
-def test_where_it_does_not_help_all_stop_together(clusters: Clusters) -> None:
-    found = clusters(2).run(spoilt_everywhere)
+@pytest.mark.parametrize("before", [0, 3, 5], ids="{} before".format)
+def test_where_it_does_not_help_all_stop_together(clusters: Clusters, before: int) -> None:
+    """Also a run that resumes with fewer spikes allowed than it has had."""
+    found = clusters(2).run(spoilt_everywhere, (Spike(1, 9.0, 0, (1,)),) * before)
     assert found[0] == found[1] and "3 spikes are enough" in found[0]
 
 
-@pytest.mark.parametrize("wrong", [{"window": 0}, {"every": 0}, {"before": -1}, {"deviations": 0.0}, {"most": -1}])
-def test_numbers_that_make_no_sense_are_refused(wrong: dict) -> None:
-    with pytest.raises(BadInput):
+@pytest.mark.parametrize(
+    "wrong",
+    [{"window": 0}, {"every": 0}, {"before": -1}, {"beyond": -1}, {"deviations": 0.0}, {"most": -1}, {"least": -1.0}],
+)
+def test_numbers_that_make_no_sense_are_refused_by_their_names(wrong: dict) -> None:
+    with pytest.raises(BadInput, match="^" + next(iter(wrong))):
         SpikePolicy(**wrong)
 
 

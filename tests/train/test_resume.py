@@ -6,22 +6,25 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rankwise import on_rank
 from rankwise.cli import run
+from reference.choices import Compress, Optimizer, Outer
 from reference.cluster import Cluster
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
-from reference.models import PRESETS
+from reference.models import PRESETS, preset
 from reference.models.data import Batches, file_text
+from reference.models.moe_config import Balance
 from reference.options import completed
 from reference.oracle import one_process
 from reference.parallelize import DataParallelism, Plan
 from reference.report import read_log
-from reference.saves import Saves, learned
+from reference.saves import Saves, changes, learned, scheduled
 from reference.zero import checkpoint_folder
 
 Clusters = Callable[..., Cluster]
@@ -133,6 +136,61 @@ def test_a_run_goes_on_with_what_it_began_with(
     saved(tmp_path, 2, before, short_text)
     with pytest.raises(BadInput, match=f"of a run with {name} {there}, and this has {here}$"):
         Saves(tmp_path, resume=True).check(now, batches(now, short_text))
+
+
+MIXTURE = preset("moe-tiny")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"spike_deviations": 8.0}, "what this one has, loss spikes rolled back past: leave it out, or save"),
+        ({"compress": Compress.TOP_K}, "without what this one has, compress top-k .*: leave it out, or save"),
+        ({"islands": 2, "outer": Outer.DILOCO}, "without what this one has, islands 2: leave it out, or save"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_what_a_run_began_without_is_said(more: dict[str, Any], reason: str, short_text: Path, tmp_path: Path):
+    saved(tmp_path, 2, CONFIG, short_text)
+    now = replace(CONFIG, **more)
+    with pytest.raises(BadInput, match=reason):
+        Saves(tmp_path, resume=True).check(now, batches(now, short_text))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "reason"),
+    [
+        (
+            replace(CONFIG, optimizer=Optimizer.ONE_BIT_ADAM, steps=10),
+            replace(CONFIG, optimizer=Optimizer.ONE_BIT_ADAM, steps=20),
+            "of a run with --freeze-after 2, and this has 4$",
+        ),
+        (
+            replace(CONFIG, model=MIXTURE),
+            replace(CONFIG, model=replace(MIXTURE, capacity=0.5)),
+            "of a run with capacity 0.0, and this has 0.5$",
+        ),
+        (
+            replace(CONFIG, model=MIXTURE),
+            replace(CONFIG, model=replace(MIXTURE, balance=Balance.NONE)),
+            "of a run with balance .*, and this has none$",
+        ),
+    ],
+    ids=["freeze after", "capacity", "balance"],
+)
+def test_what_would_be_learned_otherwise_is_refused(
+    before: TrainConfig, now: TrainConfig, reason: str, short_text: Path, tmp_path: Path
+):
+    saved(tmp_path, 2, before, short_text)
+    with pytest.raises(BadInput, match=reason):
+        Saves(tmp_path, resume=True).check(now, batches(now, short_text))
+
+
+def test_how_islands_meet_from_here_on_is_said() -> None:
+    config = replace(CONFIG, islands=2, outer=Outer.DILOCO, inner_steps=2)
+    before, now = (scheduled(each) for each in (config, replace(config, inner_steps=1, outer_rate=0.1)))
+    assert changes(before, now) == ["from here on: inner steps 1 instead of 2, outer rate 0.1 instead of 0.7"]
+    assert "inner steps" not in scheduled(CONFIG)
 
 
 def test_a_run_goes_on_with_its_text_and_not_with_another_one_that_is_as_long(short_text: Path, tmp_path: Path):

@@ -99,7 +99,8 @@ def test_the_one_before_a_damaged_one_is_found(eight: Cluster, tmp_path: Path) -
     first, second = complete(tmp_path)
     flip(second / "__1_0.distcp")  # has its length: to see that, one must read it
     ((refusal, _),) = eight.run(refusals, [tmp_path], Run("zero1", 1))[0]
-    assert refusal == f"{second} is damaged: __1_0.distcp does not hold what was written; try {first}"
+    wrong = "__1_0.distcp does not hold what was written"
+    assert refusal == f"{second} is damaged: {wrong}; move it elsewhere, and {first} is the newest"
     cut(second / "__1_0.distcp")
     assert latest(tmp_path) == first
     (second / "manifest.json").unlink()
