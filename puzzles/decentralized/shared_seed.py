@@ -22,7 +22,7 @@ def average_a_few(
 
     SPARTA averages a small share of the parameters after each step, drawn anew
     each time. In one public engine a rank draws a mask and broadcasts it: a
-    byte for each parameter, where the values that it is about are a hundred
+    byte for each parameter, where the values that it is about are two hundred
     times fewer. But what is drawn follows from a seed, and all know the step.
 
     An element is drawn where `torch.rand(N, generator=g) < share`, with

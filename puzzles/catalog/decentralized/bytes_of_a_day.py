@@ -23,7 +23,7 @@ PUZZLE = Puzzle(
     name="decentralized.bytes_of_a_day",
     title="The bytes of a day",
     statement="""
-        Islands are joined by links of 100 Mb/s. Each takes H inner steps and then meets the others by a ring
+        Islands are joined by slow links. Each takes H inner steps and then meets the others by a ring
         all-reduce of all parameters, in which it does not compute; and so on, all day. How much does an island send,
         and for what share of the day does it compute? With 10 billion parameters and H = 1 the answer is sobering; with
         H = 100 and int8 it is INTELLECT-1.

@@ -33,8 +33,8 @@ PUZZLE = Puzzle(
     title="A shared seed instead of a mask",
     statement="""
         SPARTA averages a small share of the parameters after each step, drawn anew each time. In one public engine a
-        rank draws a mask and broadcasts it: a byte for each parameter, where the values that it is about are a hundred
-        times fewer. But what is drawn follows from a seed, and all know the step.
+        rank draws a mask and broadcasts it: a byte for each parameter, where the values that it is about are two
+        hundred times fewer. But what is drawn follows from a seed, and all know the step.
 
         An element is drawn where `torch.rand(N, generator=g) < share`, with `g = torch.Generator()` and the step as its
         seed. Replace the elements that are drawn by their mean over islands; leave the others as they are.
