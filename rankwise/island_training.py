@@ -51,8 +51,8 @@ class CutOff:
             found = cls(int(node), float(after), float(seconds))
         except ValueError:
             raise BadInput(f"--cut-off is a node, and seconds until and while it is cut: 3:20:30, not {word}") from None
-        if min(found.node, found.after, found.seconds) < 0:
-            raise BadInput(f"--cut-off has a node and seconds of 0 or more, not {word}")
+        if found.node < 0 or not all(0 <= each <= threading.TIMEOUT_MAX for each in (found.after, found.seconds)):
+            raise BadInput(f"--cut-off has a node and seconds of 0 or more, which have an end, not {word}")
         return found
 
     @contextmanager

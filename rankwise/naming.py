@@ -82,8 +82,11 @@ def own_puzzle(word: str, home: Course) -> str:
 
 
 def _found(word: str, home: Course) -> Path:
-    """The path that a word means: from here, or else from the top of the course."""
-    path = Path(word).expanduser()
+    """The path that a word means: from here, or else from the top of the course. Raises BadInput."""
+    try:
+        path = Path(word).expanduser()
+    except RuntimeError:
+        raise BadInput(f"there is no file {word}: {Path(word).parts[0]} is no user's home") from None
     return (path if path.exists() else home.root / path).resolve()
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Write a file so that a reader, now or after a crash, finds the old text or the new one."""
+    """Write a file so that a reader, now or after a crash, finds the old text or the new one. A link stays a link."""
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -96,13 +96,33 @@ def with_imports(puzzle: Puzzle, text: str) -> str:
     """A text with those imports and constants of the stub that it uses and lacks: a cell need not repeat them."""
     imports, constants = _missing(puzzle, text)
     head = "\n\n".join(part for part in (import_block(imports), "\n".join(constants)) if part)
-    return f"{head}\n\n\n{text}" if head else text
+    line = _end_of_future(text)[0] if head else 0
+    if not line:
+        return f"{head}\n\n\n{text}" if head else text
+    lines = text.split("\n")
+    first, rest = "\n".join(lines[:line]), "\n".join(lines[line:]).lstrip("\n")
+    return f"{first}\n\n{head}\n\n\n{rest}"
 
 
 def as_numbered_in_cell(puzzle: Puzzle, text: str) -> str:
-    """The same, where each line has its number in the cell: all that is added stands in the line of the magic."""
+    """The same, where each line has its number in the cell: what is added stands in that of the magic.
+
+    Where the text imports from `__future__`, which must come first, it stands in that line.
+    """
     imports, constants = _missing(puzzle, text)
-    return "; ".join([*filter(None, import_block(imports).splitlines()), *constants]) + "\n" + text
+    added = "; ".join([*filter(None, import_block(imports).splitlines()), *constants])
+    line, column = _end_of_future(text) if added else (0, 0)
+    if not line:
+        return f"{added}\n{text}"
+    lines = text.split("\n")
+    lines[line - 1] = f"{lines[line - 1][:column]}; {added}{lines[line - 1][column:]}"
+    return "\n" + "\n".join(lines)
+
+
+def _end_of_future(text: str) -> tuple[int, int]:
+    """Line and column where the imports from `__future__` end, which must come first; (0, 0) where there are none."""
+    found = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    return (found[-1].end_lineno or 0, found[-1].end_col_offset or 0) if found else (0, 0)
 
 
 def _missing(puzzle: Puzzle, text: str) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ the same way, this is the verdict on the text. All other texts get theirs.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def usual_limits(cores: int | None, gigabytes: float | None) -> Limits:
     have = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     if cores is not None and not 1 <= cores <= len(have):
         raise BadInput(f"--cores is a number from 1 to {len(have)}, which this process may use, not {cores}")
-    if gigabytes is not None and gigabytes <= 0:
+    if gigabytes is not None and not 0 < gigabytes < math.inf:
         raise BadInput(f"--memory is a number of GB above 0, not {gigabytes:g}")
     return Limits(cores or len(have), int(gigabytes * 1e9) if gigabytes else _free() * 4 // 5)
 
@@ -140,8 +141,8 @@ class _Crew:
         finally:
             worker.end("no more to do")
 
-    def _heard(self, task: Task, graded: Graded, card: str | None, slow: bool) -> None:
-        if slow and not self.last:
+    def _heard(self, task: Task, graded: Graded, card: str | None) -> None:
+        if graded.of_machine and not self.last:
             self.again.append(task)
         else:
             self.done(task, graded, card)
@@ -153,7 +154,8 @@ class _Crew:
             self.queue.append(([task], attempt + 1))
         else:
             reason = f"the process that graded it was lost twice: {worker.why}"
-            self.done(task, Graded(task.name, str(Stage.ERROR), reason, False, lines=f"✗ {task.name}: {reason}"), None)
+            lines = f"✗ {task.name}: {reason}"
+            self.done(task, Graded(task.name, str(Stage.ERROR), reason, False, lines=lines, of_machine=True), None)
         if others:
             self.queue.append((others, 1))
 
@@ -178,7 +180,7 @@ class _Worker:
                 if not line.endswith("\n"):
                     break
                 answer = json.loads(line)
-                heard(rest.pop(0), Graded(**answer["graded"]), answer["card"], answer["slow"])
+                heard(rest.pop(0), Graded(**answer["graded"]), answer["card"])
         except (BrokenPipeError, json.JSONDecodeError):
             pass
         self.since = 0.0
@@ -192,7 +194,7 @@ class _Worker:
             self.errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
             self.why = ""
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rankwise.classroom.worker"],
+                [sys.executable, "-P", "-m", "rankwise.classroom.worker"],  # -P: not from the learner's folder
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,

@@ -114,7 +114,7 @@ def as_github(one: Report) -> str:
         {
             "name": mark.graded.name,
             "status": "pass" if mark.graded.passed else "fail",
-            "score": mark.points,
+            "score": mark.points if mark.counts else 0.0,  # its reporter adds them up
             "message": None if mark.graded.passed else mark.graded.lines or mark.graded.reason,
             "test_code": f"rankwise check {mark.graded.name}",
             "filename": f"puzzles/{mark.graded.name.replace('.', '/')}.py",
@@ -129,9 +129,12 @@ def as_github(one: Report) -> str:
 
 
 def write(path: Path, content: str) -> None:
-    """Write a file as a whole. Raises BadInput where it can't be."""
+    """Write a file as a whole; into a pipe or a device, such as /dev/stdout. Raises BadInput where it can't be."""
     try:
-        write_whole(path, content)
+        if path.exists() and not path.is_file():
+            path.write_text(content, encoding="utf-8")
+        else:
+            write_whole(path, content)
     except OSError as error:
         raise BadInput(f"{path} can't be written: {(error.strerror or str(error)).lower()}") from None
 

@@ -41,6 +41,8 @@ def write(names: Sequence[str], folder: Path, title: str) -> Path:
     """
     if not (HOUSE / "pyproject.toml").exists():
         raise BadInput("a handout is made of a clone of the course, not of the package: clone it, then `make setup`")
+    if not folder.name:
+        raise BadInput(f"{folder} is no name for a new folder: give one, such as --to week3")
     puzzles = [catalog.find(name) for name in names]
     file = folder.with_name(f"{folder.name}.toml")
     for path in (folder, file):
@@ -240,4 +242,4 @@ def _assignment(names: Sequence[str], title: str) -> str:
     points = "\n".join(f'"{name}" = 1' for name in names)
     seed = random.SystemRandom().randrange(1_000_000, _SEEDS)
     head = "# For the instructor: `rankwise grade FOLDER --assignment FILE`. The seed is not to be told.\n"
-    return f"{head}title = {json.dumps(title)}\nseed = {seed}\n\n[points]\n{points}\n"
+    return f"{head}title = {json.dumps(title, ensure_ascii=False)}\nseed = {seed}\n\n[points]\n{points}\n"

@@ -35,6 +35,7 @@ class Graded:
         table: (measure, case, target, yours, optimum) of each budget.
         lines: the verdict as a terminal shows it to its learner.
         mistake: the usual wrong solution that it is, by the puzzle's own list; "" where it is none.
+        of_machine: it says more of the machine than of the text: that it was busy, or short of memory. It is not kept.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Graded:
     table: tuple[tuple, ...] = ()
     lines: str = ""
     mistake: str = ""
+    of_machine: bool = False
 
 
 class Journal:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from puzzles.grading.verdict import Stage
 
@@ -19,12 +19,14 @@ class Mark:
         key: what its verdict is known by in the journal; "" where nothing was handed in.
         points: what it is worth as it is, before `best` and after a late share.
         worth: what it could be worth.
+        counts: it is one of the best, where the assignment counts only these.
     """
 
     graded: Graded
     key: str
     points: float
     worth: float
+    counts: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,10 @@ def _report(one: Submission, assignment: Assignment, verdicts: Mapping[str, Grad
         worth = assignment.worth(name)
         share = assignment.counts.get(graded.stage, 0.0) * (assignment.late if late else 1.0)
         marks.append(Mark(graded, known, worth * share, worth))
-    counted = sorted((mark.points for mark in marks), reverse=True)[: assignment.best]
-    return Report(one.learner, tuple(marks), sum(counted), assignment.total, late, tuple(one.remarks))
+    best = sorted(marks, key=lambda mark: mark.points, reverse=True)[: assignment.best]
+    points = sum(mark.points for mark in best)
+    marks = tuple(replace(mark, counts=mark in best) for mark in marks)
+    return Report(one.learner, marks, points, assignment.total, late, tuple(one.remarks))
 
 
 def by_puzzle(found: Sequence[Report]) -> list[Fared]:

@@ -15,7 +15,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from puzzles import catalog
 from puzzles.grading import rules, text
@@ -25,9 +25,12 @@ MOST_FILES = 20_000  # in a submission: a whole copy of the course has a tenth o
 MOST_CELLS = 1_000  # of puzzles, in a notebook
 MOST_BYTES = 64 << 20  # of all that is read of a submission
 _LARGEST = {".py": 4 * rules.MAX_TEXT, ".ipynb": 16 << 20}  # bytes of a file: four for each character of UTF-8
-_OF_THE_COURSE = {"catalog", "grading", "reference", "tests", "visualizations", "rankwise"}
-_NOT_THEIRS = {"__pycache__", "__MACOSX", "node_modules", "site-packages", *_OF_THE_COURSE}
+_OF_THE_COURSE = {"capstone", "catalog", "docs", "grading", "reference", "tests", "visualizations", "rankwise"}
+_JUNK = {"__pycache__", "__MACOSX", "node_modules", "site-packages"}
+_KINDS = (".zip", ".ipynb")  # of a file that is a submission
+_OF_GRADESCOPE = "submission_metadata.json"  # stands beside the folder with a learner's files
 _HELPERS = {"__init__.py", "conftest.py", "handmade.py", "test_puzzles.py"}  # of a copy of the course
+_UNPACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # no further than asked: the others, a whole bomb at once
 _CLOSE = 0.75  # how alike two names are where one may be a slip of the other
 _MAGIC = "%%puzzle"
 
@@ -89,33 +92,41 @@ def read(folder: Path, wanted: Collection[str]) -> list[Submission]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         raise BadInput(f"{folder} can't be read: {(error.strerror or str(error)).lower()}") from None
-    if _is_one(entries):
-        return [_submission(folder.resolve().name, Path(folder), wanted)]
+    if _is_one(entries) or (folder.resolve().parent / _OF_GRADESCOPE).exists():
+        return [_submission(_printable(folder.resolve().name), Path(folder), wanted)]
+    entries = [entry for entry in entries if not (entry.name.startswith(".") or entry.name in _JUNK)]
+    if not any(entry.is_dir() or _kind(entry) in _KINDS for entry in entries):
+        raise BadInput(f"{folder} has no submissions: each learner has a folder, a zip file or a notebook in it")
     found: dict[str, Submission] = {}
     for entry in entries:
-        path = Path(entry.path)
-        if entry.name.startswith(".") or entry.name == "__MACOSX":
-            continue
-        if not (entry.is_dir() or path.suffix in (".zip", ".ipynb")):
-            continue
-        learner = entry.name if entry.is_dir() or path.stem in found else path.stem
-        found[learner] = _submission(learner, path, wanted)
-    if not found:
-        raise BadInput(f"{folder} has no submissions: each learner has a folder, a zip file or a notebook in it")
+        name, stem = _printable(entry.name), _printable(Path(entry.name).stem)
+        learner = name if entry.is_dir() or stem in found else stem
+        found[learner] = _submission(learner, Path(entry.path), wanted)
     return list(found.values())
 
 
 def _is_one(entries: list[os.DirEntry]) -> bool:
     """True for a folder that is itself a submission: it has puzzle files, or chapters, or `puzzles`."""
-    theirs = {*catalog.CHAPTERS, "puzzles", *(f"{name.partition('.')[2]}.py" for name in catalog.names())}
+    files = (f"{each}.py" for name in catalog.names() for each in (name, name.partition(".")[2]))
+    theirs = {*catalog.CHAPTERS, "puzzles", *files}
     return any(entry.name in theirs for entry in entries)
+
+
+def _kind(file: os.DirEntry | PurePath) -> str:
+    """What the name of a file ends in: ".zip", also of `ALICE.ZIP`."""
+    return PurePath(file.name).suffix.lower()
+
+
+def _printable(said: str) -> str:
+    """A name, or what quotes one, as text that can be written: names of files need not be UTF-8."""
+    return said.encode("utf-8", "backslashreplace").decode()
 
 
 def _submission(learner: str, path: Path, wanted: Collection[str]) -> Submission:
     """What is in a learner's folder, zip file or notebook."""
     one = Submission(learner)
     if path.is_symlink():
-        one.remarks.append(f"{path.name} is a link: links are not followed")
+        one.remarks.append(f"{_printable(path.name)} is a link: links are not followed")
         return one
     candidates: dict[str, list[_Found]] = defaultdict(list)
     try:
@@ -128,6 +139,7 @@ def _submission(learner: str, path: Path, wanted: Collection[str]) -> Submission
         _choose(one, name, found)
     if not candidates and not one.remarks:
         one.remarks.append("no puzzle file is in it")
+    one.remarks = list(map(_printable, one.remarks))
     return one
 
 
@@ -140,7 +152,7 @@ def _collect(one: Submission, path: Path, candidates: dict[str, list[_Found]], w
             continue
         file = replace(file, read=functools.partial(room.read, file.read))
         try:
-            texts = [] if file.path.suffix not in _LARGEST else _texts(file, one.remarks, wanted)
+            texts = [] if _kind(file.path) not in _LARGEST else _texts(file, one.remarks, wanted)
         except TooMuch:
             raise
         except Unusable as why:
@@ -166,31 +178,40 @@ class _Room:
 
 
 def _may_be_theirs(path: PurePosixPath) -> bool:
-    return not any(part in _NOT_THEIRS or part.startswith(".") for part in path.parts)
+    """False for what programs leave, and for the course's own rooms: a copy of it may have the name of one."""
+    parts = path.parts
+    rooms = parts[parts.index("puzzles") + 1 :] if "puzzles" in parts else parts
+    return not any(map(_is_junk, parts)) and _OF_THE_COURSE.isdisjoint(rooms)
+
+
+def _is_junk(name: str) -> bool:
+    return name in _JUNK or name.startswith(".")
 
 
 def _files(path: Path, remarks: list[str]) -> Iterator[_File]:
     """The files of a submission, in the order of their names. Raises Unusable, OSError."""
     if path.is_dir():
         yield from _of_folder(path, remarks)
-    elif path.suffix == ".zip":
+    elif _kind(path) == ".zip":
         yield from _of_zip(path, PurePosixPath(), remarks)
-    else:
+    elif _kind(path) in _KINDS:
         yield _on_disk(path, PurePosixPath(path.name))
+    else:
+        raise Unusable(f"{path.name} is no folder, zip file or notebook")
 
 
 def _of_folder(root: Path, remarks: list[str]) -> Iterator[_File]:
     for folder, below, files in os.walk(root):
         here = PurePosixPath(Path(folder).relative_to(root).as_posix())
-        below[:] = sorted(name for name in below if _may_be_theirs(PurePosixPath(name)))
+        below[:] = sorted(name for name in below if not _is_junk(name))
         for name in below + sorted(files):
             at = Path(folder, name)
             if at.is_symlink():
-                if at.suffix in _LARGEST or name in below:
+                if _kind(at) in _LARGEST or name in below:
                     remarks.append(f"{here / name} is a link: links are not followed")
-            elif at.suffix in _LARGEST and name not in below:
+            elif _kind(at) in _LARGEST and name not in below:
                 yield _on_disk(at, here / name)
-            elif at.suffix == ".zip" and name not in below:
+            elif _kind(at) == ".zip" and name not in below:
                 try:
                     yield from _of_zip(at, here, remarks)
                 except Unusable as why:
@@ -225,14 +246,16 @@ def _of_zip(path: Path, above: PurePosixPath, remarks: list[str]) -> Iterator[_F
         for member in sorted(archive.infolist(), key=lambda each: each.filename):
             inside = PurePosixPath(member.filename.replace("\\", "/"))
             shown = f"{above / path.name}: {member.filename[:200]!r}"
-            if inside.suffix not in (*_LARGEST, ".zip") or member.is_dir():
+            if _kind(inside) not in (*_LARGEST, ".zip") or member.is_dir():
                 continue
             if inside.is_absolute() or ".." in inside.parts or ":" in inside.parts[0]:
                 remarks.append(f"{shown} leads out of the zip file: it was not read")
             elif stat.S_ISLNK(member.external_attr >> 16):
                 remarks.append(f"{shown} is a link: links are not followed")
-            elif inside.suffix == ".zip":
+            elif _kind(inside) == ".zip":
                 remarks.append(f"{shown} is a zip file inside a zip file: it was not read")
+            elif member.compress_type not in _UNPACKED:
+                remarks.append(f"{shown} is packed by another method than deflate: it was not read")
             else:
                 yield _File(above / inside, path.lstat().st_mtime, _unpacking(archive, member))
 
@@ -252,7 +275,7 @@ def _unpacking(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[i
 
 def _texts(file: _File, remarks: list[str], wanted: Collection[str]) -> list[tuple[str, _Found]]:
     """The solutions in a file, each with its puzzle's name. Raises Unusable."""
-    if file.path.suffix == ".ipynb":
+    if _kind(file.path) == ".ipynb":
         return list(_cells(file, remarks, wanted))
     named = _named(file.path)
     if named is None:
@@ -293,7 +316,7 @@ def _slip(path: PurePosixPath) -> str:
 
 def _decoded(file: _File) -> str:
     """A file's text, as `rankwise check` reads it. Raises Unusable."""
-    most = _LARGEST[file.path.suffix]
+    most = _LARGEST[_kind(file.path)]
     data = file.read(most + 1)
     if len(data) > most:
         raise Unusable(f"it has more than {most:,} bytes")
@@ -314,13 +337,15 @@ def _cells(file: _File, remarks: list[str], wanted: Collection[str]) -> Iterator
     if len(of_puzzles) > MOST_CELLS:
         raise Unusable(f"it has more than {MOST_CELLS:,} cells {_MAGIC}")
     for source in of_puzzles:
-        first, _, below = source.partition("\n")
+        first, _, below = source.lstrip().partition("\n")
         try:
             name = catalog.canonical(first.partition(_MAGIC)[2].strip())
         except BadInput as error:
             remarks.append(f"{file.path}: {error}")
             continue
-        if name in wanted and len(below) <= rules.MAX_TEXT:
+        if below != _printable(below):
+            remarks.append(f"{file.path}, cell {_MAGIC} {name}: it has characters that UTF-8 has not")
+        elif name in wanted and len(below) <= rules.MAX_TEXT:
             below = below if below.endswith("\n") else below + "\n"
             whole = text.with_imports(catalog.find(name), below)
             yield name, _Found(3, f"{file.path}, cell {_MAGIC} {name}", whole, file.written)

@@ -61,11 +61,7 @@ def answer(task: dict[str, Any], pool: Pool) -> dict[str, Any]:
     verdict = engine.grade(puzzle, task["source"], pool=pool, seed=task["seed"])
     shown = replace(verdict, seed=None) if task["secret"] else verdict
     card = verdict_report.html(shown) if task["card"] else None
-    return {
-        "graded": asdict(graded(puzzle, shown)),
-        "card": card,
-        "slow": any(said in verdict.reason for said in OF_TIME),
-    }
+    return {"graded": asdict(graded(puzzle, shown)), "card": card}
 
 
 def graded(puzzle: Puzzle, verdict: Verdict) -> Graded:
@@ -81,6 +77,7 @@ def graded(puzzle: Puzzle, verdict: Verdict) -> Graded:
         table,
         str(verdict),
         "" if verdict.passed or verdict.unsolved else mistake(puzzle, verdict.reason),
+        any(said in verdict.reason for said in OF_TIME),
     )
 
 

@@ -53,6 +53,8 @@ def frameworks(
         show_words(name or "")
         return None
     if task is Task.COMPARE:
+        if name:
+            find(name)
         names = [name] if name else list(FRAMEWORKS)
         if stored:
             show([row for name in names for row in rows.load() if row.framework == name])

@@ -99,6 +99,7 @@ def grade(
 def _usual_journal(folder: Path) -> Path:
     """The journal of a class: in the course, by the folder's name and place."""
     import hashlib
+    import os
 
     from puzzles.grading.course import here
     from reference.errors import BadInput
@@ -107,7 +108,7 @@ def _usual_journal(folder: Path) -> Path:
         home = here().root
     except BadInput:
         home = Path.home()
-    place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:8]
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]
     return home / ".rankwise" / "classes" / f"{folder.resolve().name}-{place}.db"
 
 
@@ -129,7 +130,8 @@ def _verdicts(
 
     def done(task: "Task", graded: "Graded", card: str | None) -> None:
         nonlocal count
-        kept.keep(task.key, graded, card)
+        if not graded.of_machine:
+            kept.keep(task.key, graded, card)
         verdicts[task.key] = graded
         count += 1
         if sys.stderr.isatty():

@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import json
+import math
 import os
 import re
 import signal
@@ -148,6 +149,38 @@ def test_what_was_graded_is_not_graded_again(graded: Path, monkeypatch: pytest.M
     assert pages[0].read_text() == pages[1].read_text()
 
 
+def test_what_the_machine_is_to_blame_for_is_told_and_not_kept(
+    folder: Path, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("alice/networks/ring_time.py", right(TIME))
+    put("alice/networks/alpha_beta.py", right(ALPHA))
+    busy = Graded(TIME, "error", "this machine is busy with other programs", False, of_machine=True)
+    said = {TIME: busy, ALPHA: Graded(ALPHA, "passed", "", True)}
+    told: list[list[str]] = []
+
+    def answered(batches: list[list[crew.Task]], limits: crew.Limits, done: crew.Done) -> None:
+        told.append([task.name for batch in batches for task in batch])
+        for name in told[-1]:
+            done(next(task for batch in batches for task in batch if task.name == name), said[name], None)
+
+    monkeypatch.setattr(crew, "grade", answered)
+    command = ["grade", str(folder), "--journal", str(tmp_path / "j.db"), "--json", str(tmp_path / "j.json")]
+    assert cli.run(command) == cli.run(command) == 0
+    assert [sorted(names) for names in told] == [[ALPHA, TIME], [TIME]]
+    assert busy.reason in (tmp_path / "j.json").read_text()
+
+
+def test_the_worker_is_the_course_s_own_wherever_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rankwise").mkdir()
+    (tmp_path / "rankwise/__init__.py").write_text(f"open({str(tmp_path / 'was here')!r}, 'w')\nraise SystemExit\n")
+    monkeypatch.chdir(tmp_path)
+    found: list[Graded] = []
+    task = crew.Task(TIME, TIME, right(TIME), 0)
+    crew.grade([[task]], crew.Limits(1, 1 << 40), lambda task, graded, card: found.append(graded))
+    assert [graded.passed for graded in found] == [True], found
+    assert not (tmp_path / "was here").exists()
+
+
 @pytest.mark.long
 def test_a_run_that_was_killed_continues(folder: Path, put: Put, tmp_path: Path) -> None:
     for number in range(12):
@@ -202,6 +235,10 @@ def test_points_follow_the_assignment(tmp_path: Path) -> None:
     found = marks.reports(classmates, asked, verdicts, 3)
     assert [[mark.points for mark in one.marks] for one in found] == [[1, 3, 3], [0.5, 1.5, 1.5]]
     assert [(one.points, one.of, one.late) for one in found] == [(6, 9, False), (3, 9, True)]
+    assert [[mark.counts for mark in one.marks] for one in found] == [[False, True, True]] * 2
+    for one in found:  # GitHub Classroom adds up what the tests have
+        told = json.loads(base64.b64decode(exports.as_github(one)))
+        assert (sum(test["score"] for test in told["tests"]), told["max_score"]) == (one.points, one.of)
 
 
 REFUSED = {
@@ -237,6 +274,26 @@ def test_what_is_written_overwrites_nothing_that_is_read(folder: Path, tmp_path:
     assert file.read_text() == ASSIGNMENT
 
 
+def test_what_is_written_by_a_link_or_into_a_pipe_leaves_both_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    exports.write(tmp_path / "link.csv", "first\n")
+    exports.write(tmp_path / "link.csv", "second\n")
+    assert (tmp_path / "link.csv").is_symlink() and (tmp_path / "real.csv").read_text() == "second\n"
+    end, begin = os.pipe()
+    exports.write(Path(f"/dev/fd/{begin}"), "a line\n")
+    os.close(begin)
+    with open(end) as pipe:
+        assert pipe.read() == "a line\n"
+    with pytest.raises(BadInput, match="can't be written: is a directory"):
+        exports.write(tmp_path, "")
+
+
+@pytest.mark.parametrize("memory", [0, -1, math.nan, math.inf])
+def test_a_memory_that_can_not_be_is_refused(memory: float) -> None:
+    with pytest.raises(BadInput, match=f"--memory is a number of GB above 0, not {memory:g}"):
+        crew.usual_limits(None, memory)
+
+
 def test_a_spreadsheet_runs_no_learner_s_name() -> None:
     report = marks.Report("=cmd|' /C calc'!A0", (), 0, 0, False, ("-1+1",))
     assert exports.as_csv([report]).splitlines()[1] == "'=cmd|' /C calc'!A0,0,0,,'-1+1"
@@ -264,7 +321,7 @@ def test_a_text_that_takes_too_long_is_graded_again_alone(monkeypatch: pytest.Mo
         for task in batch:
             asked.append((task.name, len(worker.crew.workers)))
             slow = task.name == "slow"
-            heard(task, Graded(task.name, "error" if slow else "passed", "", not slow), None, slow)
+            heard(task, Graded(task.name, "error" if slow else "passed", "", not slow, of_machine=slow), None)
         return []
 
     monkeypatch.setattr(crew._Worker, "grade", answered)
@@ -284,7 +341,7 @@ def test_a_text_whose_worker_is_lost_twice_costs_no_other_its_verdict(monkeypatc
             if task.name == "bad":
                 worker.why = "exit code -11"
                 return batch[index:]
-            heard(task, Graded(task.name, "passed", "", True), None, False)
+            heard(task, Graded(task.name, "passed", "", True), None)
         return []
 
     monkeypatch.setattr(crew._Worker, "grade", answered)
@@ -293,4 +350,5 @@ def test_a_text_whose_worker_is_lost_twice_costs_no_other_its_verdict(monkeypatc
     crew.grade([tasks], crew.Limits(1, 1 << 40), lambda task, graded, card: found.update({task.name: graded}))
     assert found["before"].passed and found["after"].passed and found["bad"].stage == "error"
     assert found["bad"].reason == "the process that graded it was lost twice: exit code -11"
+    assert found["bad"].of_machine and not found["before"].of_machine
     assert batches == [["before", "bad", "after"], ["bad"], ["after"]]

@@ -81,6 +81,18 @@ def test_the_assignment_stays_with_the_instructor(made: Path) -> None:
     assert not [path for path in made.rglob("*") if path.is_file() and str(asked.seed).encode() in path.read_bytes()]
 
 
+@pytest.mark.parametrize("title", ["Week 3 🚀", 'a "b" \\ c\n'])
+def test_a_title_may_be_any_text(tmp_path: Path, title: str) -> None:
+    (tmp_path / "week3.toml").write_text(handout._assignment(NAMES, title), encoding="utf-8")
+    assert load(tmp_path / "week3.toml").title == title
+
+
+@pytest.mark.parametrize("folder", [".", "/"])
+def test_a_folder_without_a_name_is_refused(folder: str) -> None:
+    with pytest.raises(BadInput, match="is no name for a new folder"):
+        handout.write(["ranks.pair"], Path(folder), "")
+
+
 def test_git_hub_s_workflow_has_a_step_for_each_puzzle(made: Path) -> None:
     workflow = (made / ".github/workflows/classroom.yml").read_text()
     assert all(f"rankwise check {name}\n" in workflow for name in NAMES)

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 import zipfile
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def the_only(folder: Path) -> submissions.Submission:
 
 
 PLACES = ["puzzles/ranks/pair.py", "homework/puzzles/ranks/pair.py", "ranks/pair.py", "pair.py", "ranks.pair.py"]
+PLACES += ["rankwise/puzzles/ranks/pair.py"]  # as one clones the course
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -59,6 +61,27 @@ def test_a_cell_gets_the_imports_that_it_gets_when_it_is_saved(folder: Path, put
     assert len(one.remarks) == 1 and "did you mean ranks.pair" in one.remarks[0]
 
 
+@pytest.mark.parametrize("above", ["\n", "  \n\n"])
+def test_a_cell_may_begin_with_empty_lines(folder: Path, put: Put, above: str) -> None:
+    put("alice.ipynb", notebook(above + "%%puzzle ranks.pair\n" + PAIR))
+    assert the_only(folder).texts == {"ranks.pair": PAIR}
+
+
+def test_a_cell_that_no_file_can_hold_gets_one_line(folder: Path, put: Put) -> None:
+    put("alice.ipynb", notebook(f"%%puzzle ranks.pair\n{PAIR}# \ud800\n", "%%puzzle ranks.\ud800"))
+    put("bob.ipynb", notebook(f"%%puzzle ranks.pair\n{PAIR}"))
+    found = read(folder)
+    assert found["bob"].texts == {"ranks.pair": PAIR} and found["alice"].texts == {}
+    broken, unknown = found["alice"].remarks
+    assert broken == "alice.ipynb, cell %%puzzle ranks.pair: it has characters that UTF-8 has not"
+    assert "\\ud800" in unknown and unknown.encode()
+
+
+def notebook(*cells: str) -> str:
+    """A notebook of these cells of code."""
+    return json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in cells]})
+
+
 def test_the_stub_is_not_handed_in_and_stands_in_no_other_file_s_way(folder: Path, put: Put) -> None:
     put("alice/puzzles/ranks/pair.py", text.stub(catalog.find("ranks.pair")))
     put("alice/pair.py", PAIR)
@@ -76,6 +99,43 @@ def test_a_folder_with_puzzles_is_one_submission(folder: Path, put: Put) -> None
     put("puzzles/ranks/pair.py", PAIR)
     one = the_only(folder)
     assert (one.learner, list(one.texts)) == ("class", ["ranks.pair"])
+
+
+def test_files_named_by_their_puzzles_are_one_submission(folder: Path, put: Put) -> None:
+    put("ranks.pair.py", PAIR)
+    assert (the_only(folder).learner, list(the_only(folder).texts)) == ("class", ["ranks.pair"])
+
+
+def test_a_folder_of_gradescope_s_is_one_submission(folder: Path, put: Put) -> None:
+    put("one.ipynb", notebook(f"%%puzzle ranks.pair\n{PAIR}"))
+    put("two.ipynb", notebook(f"%%puzzle ranks.ring_shift\n{SHIFT}"))
+    assert list(read(folder)) == ["one", "two"]
+    folder.with_name("submission_metadata.json").write_text("{}")
+    assert (the_only(folder).learner, set(the_only(folder).texts)) == ("class", {"ranks.pair", "ranks.ring_shift"})
+
+
+def test_nothing_that_is_handed_in_vanishes(folder: Path, put: Put) -> None:
+    put("ALICE.ZIP:ranks/pair.py", PAIR)
+    put("BOB.IPYNB", notebook(f"%%puzzle ranks.pair\n{PAIR}"))
+    put("carl.py", PAIR)
+    put("dana/ranks/pair.py", PAIR)
+    put("erik.tar.gz", b"")
+    put(".DS_Store", b"")
+    found = read(folder)
+    assert [name for name, one in found.items() if one.texts] == ["ALICE", "BOB", "dana"]
+    assert {name: one.remarks for name, one in found.items() if not one.texts} == {
+        "carl": ["carl.py is no folder, zip file or notebook"],
+        "erik.tar": ["erik.tar.gz is no folder, zip file or notebook"],
+    }
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has names of UTF-8 alone")
+def test_a_name_need_not_be_utf_8(folder: Path, put: Put) -> None:
+    put("alice/ranks/pari\udcfc.py", PAIR)
+    put("M\udcfcller/ranks/pair.py", PAIR)
+    found = read(folder)
+    assert found["M\\udcfcller"].texts == {"ranks.pair": PAIR}
+    assert "ranks/pari\\udcfc.py is no puzzle's file" in found["alice"].remarks[0]
 
 
 LINES = {
@@ -161,6 +221,14 @@ def test_a_zip_bomb_is_unpacked_no_further_than_a_text_may_be_long(folder: Path,
     assert list(one.texts) == ["ranks.ring_shift"] and "more than 800,000 bytes" in one.remarks[0]
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_member_that_would_be_unpacked_as_a_whole_is_not_read(folder: Path, method: int) -> None:
+    with zipfile.ZipFile(folder / "alice.zip", "w", method) as archive:
+        archive.writestr("ranks/pair.py", PAIR)
+    said = "alice.zip: 'ranks/pair.py' is packed by another method than deflate: it was not read"
+    assert the_only(folder).remarks == [said]
+
+
 def test_no_more_is_read_of_a_submission_than_there_is_room_for(
     folder: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +261,9 @@ def test_a_whole_copy_of_the_course_is_its_puzzles_alone(folder: Path, put: Put)
         "reference/ranks/pair.py",
         ".git/ranks/pair.py",
         "puzzles/conftest.py",
+        "puzzles/capstone/measure.py",
+        "docs/ring.py",
+        "rankwise/commands/pair.py",
     ):
         put(f"alice/{file}", "x = 1\n")
     one = the_only(folder)

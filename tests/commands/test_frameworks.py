@@ -41,6 +41,8 @@ def test_words_are_looked_up(capsys: pytest.CaptureFixture) -> None:
     [
         ("frameworks run", "NAME is one of rankwise, torch"),
         ("frameworks run horovod", "no framework is called 'horovod'"),
+        ("frameworks compare horovod", "no framework is called 'horovod'"),
+        ("frameworks compare horovod --stored", "no framework is called 'horovod'"),
         ("frameworks run torch --feature fsdp3", "torch has no feature 'fsdp3' here; there are ddp"),
     ],
 )

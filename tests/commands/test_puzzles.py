@@ -132,6 +132,7 @@ class TestPaths:
             ("puzzles/networks/ring_tme.py", "there is no file {word}: did you mean puzzles/networks/ring_time.py?"),
             ("nowhere/networks/ring_time.py", "there is no file {word}: did you mean networks.ring_time?"),
             ("made_up.py", "there is no file made_up.py: `rankwise puzzles` lists the names"),
+            ("~nobody-here/pair.py", "there is no file {word}: ~nobody-here is no user's home"),
             ("notes/ring_time.py", "`rankwise check networks.ring_time --file {word}` checks it as networks.ring_time"),
             ("notes", "there is no puzzle 'notes'"),
             ("./notes", "./notes is no puzzle's file: `rankwise puzzles` lists the names"),

@@ -77,6 +77,8 @@ ISLANDS = ("--islands", "4", "--outer", "diloco")
         (["--islands", "4", "--outer", "easgd"], "meet by --outer diloco or local-sgd, not by easgd"),
         ([*ISLANDS, "--cut-off", "3:20:30"], "takes --nodes 4 or more"),
         ([*ISLANDS, "--cut-off", "3:20"], "3:20:30, not 3:20"),
+        ([*ISLANDS, "--cut-off", "1:5:inf"], "which have an end, not 1:5:inf"),
+        ([*ISLANDS, "--cut-off", "1:nan:5"], "which have an end, not 1:nan:5"),
         (["--nodes", "4", "--cut-off", "3:20:30"], "takes --elastic and islands"),
     ],
     ids=" ".join,

@@ -115,6 +115,25 @@ def test_only_missing_imports_are_added() -> None:
     assert text.with_imports(SHIFT, "def ring_shift(:") == "def ring_shift(:"
 
 
+FUTURE = {
+    "alone": "from __future__ import annotations\n",
+    "with a comment": "from __future__ import annotations  # ünder\n\n",
+    "below a docstring": '"""What\nit is."""\nfrom __future__ import (\n    annotations,\n)\n',
+    "beside another": "from __future__ import annotations; import math\n",
+}
+
+
+@pytest.mark.parametrize("name", FUTURE)
+def test_missing_imports_stand_below_those_from_the_future(name: str) -> None:
+    function = "def ring_shift(x, group):\n    return torch.empty_like(x)\n"
+    cell = FUTURE[name] + function
+    for source in (text.with_imports(SHIFT, cell), text.as_numbered_in_cell(SHIFT, cell)):
+        assert "import torch" in source and source.startswith(cell[:20], source.startswith("\n"))
+        compile(source, "cell", "exec")
+    numbered = text.as_numbered_in_cell(SHIFT, cell).splitlines()
+    assert numbered[1 + FUTURE[name].count("\n") :] == function.splitlines()  # the magic's line is the first
+
+
 def test_an_edit_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ValueError, match="is there 0 times"):
         text.wrong(SHIFT, Wrong("never", "never", edits=(("no such text", ""),)))
