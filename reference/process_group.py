@@ -147,13 +147,13 @@ class NamedGroup(ProcessGroup):
 
     def __init__(self, rank: int, size: int, backend: str) -> None:
         super().__init__(rank, size)
-        self._backend_name, self._name, self._desc = backend, "", ""
+        self._backend_name, self._group_name, self._desc = backend, "", ""
 
     def getGroupName(self) -> str:  # noqa: N802
-        return self._name
+        return self._group_name
 
     def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
+        self._group_name = name
 
     def getGroupDesc(self) -> str:  # noqa: N802
         return self._desc

@@ -34,8 +34,8 @@ ATTRIBUTES = BUILTINS | {
     "ag_frame", "attrgetter", "carrier", "classes", "compiler", "cr_frame", "dump", "f_back", "f_builtins", "f_code",
     "f_globals", "f_locals", "format", "format_map", "from_file", "frombuffer", "get_device_module", "get_type_hints",
     "gi_code", "gi_frame", "hub", "import_module", "ledger", "methodcaller", "recorder", "resize_",
-    "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_num_threads", "share_memory_",
-    "tb_frame", "tb_next", "tofile", "untyped_storage", "use_deterministic_algorithms",
+    "setGroupName", "set_default_device", "set_default_dtype", "set_default_tensor_type", "set_num_threads",
+    "share_memory_", "tb_frame", "tb_next", "tofile", "untyped_storage", "use_deterministic_algorithms",
 }  # fmt: skip
 """Attributes of whatever object that lead out of the text, around the process group or the count of memory, or change
 torch for all code. `format`, and the lists and dicts of parameters, read attributes that a string names, where no rule
@@ -48,6 +48,9 @@ DUNDERS = {
     "__str__", "__sub__", "__truediv__",
 }  # fmt: skip
 """Names with two underscores that are harmless."""
+
+OF_THE_TAP = {"_call", "_carried", "_global_ranks", "_group_name", "_recorder"}
+"""Attributes of requests and groups by which a rank reports what it does: none is a name of a text's own."""
 
 OF_TUPLES = {"_asdict", "_fields", "_replace"}
 """Names that begin with an underscore in named tuples, such as an `Action`, where they are public."""

@@ -102,7 +102,7 @@ class _Reader:
                 self._note(node)
         self.bound = {name for node in ast.walk(tree) for name in _bound(node)}
         self.own = self.bound | {name for node in ast.walk(tree) for name in _assigned(node)}
-        self.own -= {name for each in _LEADS_OUT for name in dir(each)}
+        self.own -= rules.OF_THE_TAP.union(*map(dir, _LEADS_OUT))
 
     def findings(self) -> Iterator[Finding]:
         """In no particular order."""

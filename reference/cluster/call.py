@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +78,7 @@ class RunningCall:
         self.supervisor = Supervisor(self.world_size, self.ready) if plan["watch"] else None
         self.record = record or plan["watch"]
         self.load = pickling.loads_guarded if plan["untrusted"] else pickling.loads_result
+        self.ticks = [-1] * self.world_size if plan["untrusted"] else None  # the last that each rank has told
         self.reports = Reports(self.world_size, mortal=mortal)
         self.last, self.over = last, float("inf")  # and when ranks are killed that have not ended
         self.hung: list[int] = []  # those that were
@@ -160,6 +161,7 @@ class RunningCall:
             if report.kind is MessageKind.EVENT and self.supervisor:
                 for each in json.loads(report.payload):
                     self.supervisor.take(rank, each)
+                    self.check_clock(rank, each)
             elif report.kind is MessageKind.RESULT:
                 self.reports.outcomes[rank] = outcome = self.unpack(rank, report.payload, report.buffers)
                 if self.last and self.last.says_so(outcome.result):
@@ -168,6 +170,23 @@ class RunningCall:
                     self.supervisor.finish(rank)
             elif report.kind is MessageKind.FAULT:
                 self.reports.faults[rank] = verdict.from_fault(rank, json.loads(report.payload))
+
+    def check_clock(self, rank: int, report: Mapping[str, Any]) -> None:
+        """Raises ResultError where untrusted code has set back the clock that says which of its calls depend on which.
+
+        Such code has one thread, so its reports come in the order of their ticks.
+        """
+        what = report["what"]
+        if self.ticks is None or what not in ("post", "completed"):
+            return
+        post = self.supervisor.posts[rank][report["number"]]
+        if post.makes_group:  # that has no tick, and is not in the trace
+            return
+        tick = post.event.posted if what == "post" else post.completed
+        if tick <= self.ticks[rank]:
+            said = "a clock of calls that goes back: the code on this rank has set it"
+            raise ResultError("forged report", said, rank=rank)
+        self.ticks[rank] = tick
 
     def kill_silent(self) -> None:
         """Kill the ranks that have not ended: their exits come in."""
@@ -199,6 +218,9 @@ class RunningCall:
         silent = self.reports.silent
         if self.patience.busy:
             return verdict.too_busy(time.monotonic() - self.begin, silent[0])
+        with self.reading():
+            if self.supervisor and (error := self.supervisor.out_of_time()):
+                return error
         return verdict.out_of_time(
             self.timeout or 0.0, self.ranks.stacks(silent), silent[0], watched=self.supervisor is not None
         )

@@ -44,7 +44,8 @@ class RankError(Exception):
         head = " · ".join(part for part in (f"rank {self.rank}", where, self.call or self.kind) if part)
         lines = [line for detail in self.details for line in detail.splitlines()]
         shown = lines if len(lines) < MAX_LINES else [*lines[: MAX_LINES - 3], "…", lines[-1]]
-        return "\n    ".join(_clip(line) for line in (head, *shown))
+        text = "\n    ".join(_clip(line) for line in (head, *shown))
+        return text.encode("utf-8", "backslashreplace").decode()  # an exception may quote half a character
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the message alone. The frames of the owner explain nothing."""

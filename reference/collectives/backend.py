@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from reference.process_group import PythonGroup, any_form, called, connect, introduce, members, register_backend
+from reference.trace.events import APART
 
 from . import all_to_all, barrier, gather, reduce, scatter
 from .checks import check_dense, check_list, check_op, check_size
@@ -42,7 +43,6 @@ from .fast import select
 from .reduction import SUM
 
 NAME = "handmade"
-APART = 1 << 24  # added to the tags of messages that collectives are made of; callers' tags are below
 
 REFERENCE: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
@@ -116,6 +116,7 @@ class CustomCollectives(PythonGroup):
         super().__init__(carrier, backends[0])
         self.functions, self.backends = functions, backends
         self.group = self
+        self.destroyed = False
         self.running = local()  # `.depth`: how many collectives this thread is in
         if any(device.type == "cuda" for device in carrier._device_types):
             # NCCL makes a batch only of what is sent on a plain ProcessGroup, which torch has to know.
@@ -128,6 +129,7 @@ class CustomCollectives(PythonGroup):
 
         Functions take contiguous tensors: where one is not, they work on a copy, which is copied back.
         """
+        self.check_alive()
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         for x in tensors:
             check_dense(x)
@@ -156,7 +158,18 @@ class CustomCollectives(PythonGroup):
 
     def apart(self, tag: int) -> int:
         """The tag that a message travels with. NCCL has none."""
+        self.check_alive()
         return tag + APART if getattr(self.running, "depth", 0) else tag
+
+    def shutdown(self) -> None:
+        """What torch calls when a group is destroyed."""
+        self.destroyed = True
+        super().shutdown()
+
+    def check_alive(self) -> None:
+        """Raises ValueError where the group was destroyed: torch looks for that only where a root is named."""
+        if self.destroyed:
+            raise ValueError("Invalid process group specified: it was destroyed")
 
     # Point to point.
 

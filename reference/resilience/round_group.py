@@ -126,16 +126,16 @@ class UntilOver(Request):
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until the call is done; True. Raises RoundOver."""
-        while not self._work.is_completed():
+        while not self._carried.is_completed():
             with suppress(RuntimeError):  # not yet; or an error, which comes again below
-                self._work.wait(LOOK)
-            if _now.over() and not self._work.is_completed():
+                self._carried.wait(LOOK)
+            if _now.over() and not self._carried.is_completed():
                 raise RoundOver("a member has left or has gone, and this call waits for it")
-        return self._work.wait()
+        return self._carried.wait()
 
     def is_completed(self) -> bool:
         """True once the call is done."""
-        return self._work.is_completed()
+        return self._carried.is_completed()
 
 
 @dataclass

@@ -60,8 +60,7 @@ class Call:
         self.shape = tuple(tensors[0].shape) if len(tensors) == 1 else (self.elements,)
         self.item_size = tensors[0].element_size() if tensors else 0
         self.dtype = dtype_name(tensors[0].dtype) if tensors else ""
-        odd = len(tensors) == 1 and not tensors[0].is_sparse and not tensors[0].is_contiguous()
-        self.strides = tuple(tensors[0].stride()) if odd else ()
+        self.strides = _strides(tensors[0]) if len(tensors) == 1 else ()
         self.pieces = tuple(t.numel() for t in tensors) if len(tensors) > 1 else ()
 
     def release(self) -> None:
@@ -91,8 +90,23 @@ class Call:
         )
 
 
-# What lies between a caller and the group. The last two hold Python's `deprecated`, which wraps the older spellings.
-PUBLIC = ("distributed_c10d.py", "c10d_logger.py", "overrides.py", "typing_extensions.py", "warnings.py")
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Of a tensor that is not contiguous, else (). A dim of size 1 may have any stride, and has 0 here."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return ()
+    return tuple(stride * (size > 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+# What lies between a caller and the group: `contextlib` ends a block of coalesced calls, and the last two hold Python's
+# `deprecated`, which wraps the older spellings.
+PUBLIC = (
+    "distributed_c10d.py",
+    "contextlib.py",
+    "c10d_logger.py",
+    "overrides.py",
+    "typing_extensions.py",
+    "warnings.py",
+)
 _THREADS = ("threading.py", "concurrent/futures/thread.py")  # what runs `Thread(target=dist.recv)`
 
 

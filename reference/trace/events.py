@@ -11,6 +11,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Self
 
+APART = 1 << 24  # added to the tags of messages that a handmade collective is made of; callers' tags are below
+
 
 class Op(StrEnum):
     """What a call asks for."""

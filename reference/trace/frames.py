@@ -121,6 +121,6 @@ def display(file: str) -> str:
         return "cell"
     try:
         relative = Path(file).relative_to(Path.cwd())
-    except ValueError:
+    except (ValueError, OSError):  # it is elsewhere, or this folder has been removed
         return Path(file).name
     return str(relative) if len(relative.parts) <= 3 else relative.name

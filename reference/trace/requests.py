@@ -42,26 +42,26 @@ class Request(Work):
 
     def __init__(self, work: Work) -> None:
         super().__init__()
-        self._work = work
+        self._carried = work
 
     def source_rank(self) -> int:
         """Group rank that an any-source receive heard from."""
-        return self._work._source_rank()
+        return self._carried._source_rank()
 
     def _source_rank(self) -> int:
         return self.source_rank()
 
     def is_success(self) -> bool:
         """True where the call is done and did not fail."""
-        return self._work.is_success()
+        return self._carried.is_success()
 
     def exception(self) -> Any:
         """The error of a failed call."""
-        return self._work.exception()
+        return self._carried.exception()
 
     def result(self) -> list[Tensor]:
         """The tensors of a finished call."""
-        return self._work.result()
+        return self._carried.result()
 
     def synchronize(self) -> None:
         """As `wait`, for the current stream."""
@@ -91,7 +91,7 @@ class MessageRequest(Request):
         """Block until the message is there; True. Raises RuntimeError where it is not there in time."""
         limited = timeout.total_seconds() > 0
         if self._waiter is None:
-            return self._work.wait(timeout) if limited else self._work.wait()
+            return self._carried.wait(timeout) if limited else self._carried.wait()
         self._waiter.join(timeout.total_seconds() if limited else None)
         if self._waiter.is_alive():
             raise RuntimeError(f"the message was not there within {timeout.total_seconds():g} s")
@@ -100,7 +100,7 @@ class MessageRequest(Request):
     def is_completed(self) -> bool:
         """True once the message is there."""
         if self._waiter is None:
-            if self._work.is_completed():
+            if self._carried.is_completed():
                 return True
             self._waiter = threading.Thread(target=self._await, name=f"{OURS}waits for a message", daemon=True)
             self._waiter.start()
@@ -108,7 +108,7 @@ class MessageRequest(Request):
 
     def _await(self) -> None:
         try:
-            self._work.wait(self._patience)
+            self._carried.wait(self._patience)
         except BaseException as error:  # it belongs to the caller
             self._error = error
 
@@ -142,43 +142,49 @@ class TappedWork(Request):
 
     def __init__(self, work: Work, call: Call, recorder: RequestRecorder) -> None:
         super().__init__(work)
-        self.call, self._recorder = call, recorder
+        self._call, self._recorder = call, recorder
         self._holds = (*call.inputs, *call.outputs)  # as torch's own requests do, for as long as they live
+        self._outputs = tuple(call.outputs)
 
     def wait(self, timeout: timedelta = FOREVER) -> bool:
         """Block until the call is done; True."""
         with DisableTorchFunction():
-            self._recorder.waiting(self.call)
-        done = self._work.wait(timeout) if timeout.total_seconds() > 0 else self._work.wait()
+            self._recorder.waiting(self._call)
+        done = self._carried.wait(timeout) if timeout.total_seconds() > 0 else self._carried.wait()
         self._finish()
         return done
 
     def is_completed(self) -> bool:
         """True once the call is done; asking is a way of waiting."""
-        done = self._work.is_completed()
+        done = self._carried.is_completed()
         if done:
             self._finish()
         else:
-            self._recorder.polled(self.call)
+            self._recorder.polled(self._call)
         return done
 
     def get_future(self) -> torch.futures.Future:
         """The request as a future. Its holder may wait where the tap cannot see."""
-        if self.call.op.point_to_point:
-            self._recorder.no_future(self.call)
-        return self._recorder.future_taken(self.call, self._work.get_future())
+        if self._call.op.point_to_point:
+            self._recorder.no_future(self._call)
+        return self._recorder.future_taken(self._call, self._carried.get_future())
+
+    def result(self) -> list[Tensor]:
+        """The tensors of a finished call: its caller's own, whatever memory a recorder had it write to."""
+        results = super().result()
+        return list(self._outputs) if len(results) == len(self._outputs) else results
 
     def _finish(self) -> None:
-        if self.call.op is Op.RECV and self.call.peer is None:
-            self.call.peer = self.call.group[self._work._source_rank()]
+        if self._call.op is Op.RECV and self._call.peer is None:
+            self._call.peer = self._call.group[self._carried._source_rank()]
         with DisableTorchFunction():
-            self._recorder.completed(self.call)
+            self._recorder.completed(self._call)
 
     def source_rank(self) -> int:
         """Group rank that an any-source receive heard from."""
-        self._recorder.source_asked(self.call, sys._getframe(1))
+        self._recorder.source_asked(self._call, sys._getframe(1))
         return super().source_rank()
 
     def _source_rank(self) -> int:  # what `dist.recv` asks
-        self._recorder.source_asked(self.call, sys._getframe(1))
+        self._recorder.source_asked(self._call, sys._getframe(1))
         return super().source_rank()

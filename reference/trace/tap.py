@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from math import prod
 from operator import index
 from sys import _getframe
@@ -148,8 +148,13 @@ class Tap(PythonGroup):
 
     def __init__(self, carrier: ProcessGroup, ranks: tuple[int, ...], recorder: Recorder, name: str) -> None:
         super().__init__(carrier, name)  # the carrier's, by which it is asked what it can do
-        self.ranks, self.recorder, self.ledger = ranks, recorder, HeardCalls(carrier.rank())
+        self._global_ranks, self.recorder, self.ledger = ranks, recorder, HeardCalls(carrier.rank())
         self.destroyed = False
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its members, by their numbers in the world."""
+        return self._global_ranks
 
     def _make(
         self,
@@ -170,7 +175,7 @@ class Tap(PythonGroup):
             return run()
         # A recorder's looks at the tensors are no calls of the caller's: no mode need see them.
         with DisableTorchFunction():
-            call = Call(op, self.ranks, inputs, outputs, root, tag, group_name=self._name, **more)
+            call = Call(op, self._global_ranks, inputs, outputs, root, tag, group_name=self._group_name, **more)
             self.recorder.posted(call)
             return self.recorder.make(call, run)
 
@@ -346,6 +351,7 @@ def register(
     register_backend(BACKEND, create)
     new_group = c10d._new_group_with_tag
 
+    @wraps(new_group)
     def tapped_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **options: Any) -> Any:
         """As `new_group`; a group of plain gloo is tapped, too, and so is one like the world where that is."""
         like_world = not backend and isinstance(dist.group.WORLD, Tap)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.cluster import Cluster
+from reference.cluster.errors import DeadlockError, ThreadError
 from reference.collectives import all_reduce, backend
 from reference.collectives.compat import all_gather_single, reduce_scatter_single
 from reference.trace import Op
@@ -174,6 +176,52 @@ def test_a_wrong_function_trains_wrong(clusters: Callable[..., Cluster]) -> None
 def with_nothing_reduced() -> list[float]:
     backend.register({"all_reduce": lambda x, group, op=None: None})
     return data_parallel(dist.new_group(backend=backend.NAME))
+
+
+def used_after_it_was_destroyed() -> list[str]:
+    backend.register()
+    group, x, said = dist.new_group(backend=backend.NAME), torch.ones(2), []
+    dist.all_reduce(x, group=group)
+    dist.destroy_process_group(group)
+    for use in (
+        lambda: group.allreduce([x]),
+        lambda: group.all_gather_single(torch.zeros(4), x),
+        lambda: group.send([x], 1 - dist.get_rank(), 0),
+        lambda: group.recv([x], 1 - dist.get_rank(), 0),
+    ):
+        try:
+            use()
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_destroyed_group_is_refused(clusters: Callable[..., Cluster]) -> None:
+    said = "Invalid process group specified: it was destroyed"
+    assert clusters(2).run(used_after_it_was_destroyed) == [[said] * 4] * 2
+
+
+def summed_in_two_threads() -> None:
+    backend.register()
+    group = dist.new_group(backend=backend.NAME)
+    threads = [Thread(target=dist.all_reduce, args=(torch.ones(2),), kwargs={"group": group}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def broadcast_from_two_roots() -> None:
+    backend.register()
+    dist.broadcast(torch.ones(2), dist.get_rank(), dist.new_group(backend=backend.NAME))
+
+
+def test_a_watch_says_nothing_of_tags_that_no_caller_gave(clusters: Callable[..., Cluster]) -> None:
+    """And its advice is one that a caller of collectives can follow."""
+    with pytest.raises(ThreadError, match=r"both use this group.*\n.*give each thread its own group"):
+        clusters(2, watch=True).run(summed_in_two_threads)
+    with pytest.raises(DeadlockError, match=r"rank 0 waits in send\(dst=1\)"):
+        clusters(2, watch=True).run(broadcast_from_two_roots)
 
 
 def test_it_can_be_the_world() -> None:

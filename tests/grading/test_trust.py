@@ -9,9 +9,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from puzzles import catalog
-from puzzles.grading import checking, driver, style, text, witness
+from puzzles.grading import checking, driver, rules, style, text, witness
 from puzzles.grading.course import Course
 from puzzles.grading.engine import grade
 from puzzles.grading.pool import shared
@@ -85,6 +87,15 @@ REACHES = {
         with_code(top="_get_backend = None\n", inside="group._get_backend(x.device)\n"),
         "uses _get_backend",
     ),
+    "what a request reports to": (
+        with_code(top="_recorder = None\n", inside="[work._recorder for work in ()]\n"),
+        "uses _recorder",
+    ),
+    "what a request reports": (
+        with_code(inside="class A:\n    def to(self, call):\n        self._call = call\n"),
+        "uses _call",
+    ),
+    "another name for a group": (with_code(inside="group.setGroupName(group.getGroupName())\n"), "uses setGroupName"),
     "a forged call": (with_code(top="_make = None\n", inside="group._make\n"), "uses _make"),
     "a private name of torch's": (
         with_code(top="_make_nccl_premul_sum = None\ntorch.distributed._make_nccl_premul_sum\n"),
@@ -119,6 +130,20 @@ def test_a_right_answer_that_reaches_around_does_not_pass(name: str) -> None:
     verdict = grade(ON_TWO, source)
     assert verdict.stage is Stage.STYLE, f"{verdict.stage}: {verdict.reason}"
     assert re.search(reason, verdict.reason), verdict.reason
+
+
+def _held() -> set[str]:
+    """What a group and a request of it hold."""
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    return {*vars(dist.group.WORLD), *vars(work)}
+
+
+def test_no_text_has_a_name_by_which_a_rank_reports(clusters) -> None:
+    harmless = {"_backend_name", "_desc", "_holds", "_outputs", "destroyed"}
+    (held,), _ = clusters(1).trace(_held)
+    assert held - harmless <= rules.ATTRIBUTES | rules.OF_THE_TAP, "may a text of its own have this name?"
+    assert held >= rules.OF_THE_TAP
 
 
 READS = {

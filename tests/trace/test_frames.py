@@ -31,6 +31,15 @@ def test_what_is_only_called_alike_is_the_callers_own(file: str) -> None:
     assert frames.callers(file)
 
 
+def test_a_file_has_a_name_also_where_the_folder_that_one_is_in_has_been_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert frames.display("/home/me/ring.py") == "ring.py"
+
+
 def test_the_innermost_own_frame_is_named() -> None:
     inner = frames.Frame("/usr/local/lib/python3.12/dist-packages/torch/distributed/distributed_c10d.py", 7, "send")
     mine = frames.Frame(str(Path(__file__)), 3, "ring")

@@ -41,6 +41,14 @@ def test_the_floats_are_the_tensor_s_own(dtype: torch.dtype) -> None:
     assert torch.equal(torch.from_numpy(numbers.copy()), x.flatten())
 
 
+def test_a_tensor_in_one_piece_is_read_in_whatever_order_it_lies() -> None:
+    x = torch.arange(24.0).view(2, 3, 4)
+    numbers = raw.floats(x.permute(2, 0, 1))
+    assert numbers is not None and sorted(numbers) == list(range(24))
+    assert raw.stretch(x.permute(2, 0, 1)) == raw.stretch(x)
+    assert raw.stretch(x[:, ::2]) == raw.stretch(x[:, :, :3]) == raw.stretch(x[:, :1].expand(2, 3, 4)) == (0, 0)
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

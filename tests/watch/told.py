@@ -17,9 +17,16 @@ class Told:
         self.supervisor = Supervisor(3, ready)
         self.numbers = [count() for _ in range(3)]
         self.last = Counter()
+        self.waiting: dict[int, int | None] = {}  # by rank: the other side of the call that it waits for
 
     def __call__(self, rank: int, op: str, peer: int | None, elements: int = 2) -> None:
-        """`rank` posts a send, a receive or a collective, and waits for it."""
+        """`rank` posts a send, a receive or a collective, and waits for it. What it waited for before is over, then.
+
+        Of a receive from any rank it says so in `heard`, or never: its future was waited for where nothing sees it.
+        """
+        if self.waiting.get(rank) is not None:
+            self.heard(rank, self.waiting[rank])
+        self.waiting[rank] = peer
         self.last[rank] = number = next(self.numbers[rank])
         event = Event(
             rank, Op(op), (0, 1, 2), peer, 0, (elements,), "float32", 4 * elements, (), "", "f.py", 1,

@@ -1,15 +1,17 @@
 """Buffers in flight: no code may read one that is being filled, or write one that is being filled or sent."""
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
-from ...trace import Op
+from ...trace import Op, frames
 from ...trace.calls import Call
 from .flights import Flights, OpenCall
 from .gradients import Gradients
@@ -22,8 +24,9 @@ _LOOKS_ONLY = frozenset(
     element_size get_device type is_contiguous is_floating_point is_complex is_signed is_same_size is_shared is_tensor
     is_storage is_inference is_set_to is_pinned is_coalesced is_conj is_neg has_names untyped_storage storage
     empty_like zeros_like ones_like full_like rand_like randn_like randint_like
-    new_empty new_zeros new_ones new_full new_tensor
-    requires_grad_ retain_grad register_hook broadcast_shapes result_type
+    new_empty new_empty_strided new_zeros new_ones new_full new_tensor
+    dim_order broadcast_shapes result_type
+    requires_grad_ detach_ retain_grad register_hook register_post_accumulate_grad_hook
     """.split()  # noqa: SIM905
 )
 _OPERATORS = (
@@ -45,30 +48,51 @@ _WRITES = frozenset({"__setitem__", *(f"__i{name}__" for name in _OPERATORS)})
 
 _BACKWARDS = (Tensor.backward, torch.autograd.backward)
 _RUN_HOOKS = (*_BACKWARDS, torch.autograd.grad)  # and hooks are the caller's own code
-_DETACHES = (Tensor.detach, Tensor.data.__get__)
 
-
-_COPYING = {"__getitem__", "contiguous", "clone", "reshape", "flatten", "to", "index_select", "take", "masked_select"}
+# Functions that may copy.
+_COPYING = frozenset(
+    """
+    __getitem__ contiguous clone reshape flatten index_select take masked_select
+    to type type_as float double half bfloat16 int long
+    """.split()  # noqa: SIM905
+)
 
 
 class Copies:
-    """Receives into a copy that is not kept: `dist.recv(x[[0, 2]], src=1)` fills a temporary and leaves `x` alone."""
+    """Results in a copy that is not kept: `dist.recv(x[[0, 2]], src=1)` fills a temporary and leaves `x` alone.
+
+    What was copied lives on, then, and the copy does not. A collective may also be called to warm up, or to meet the
+    others, by ranks that want no result: so there the copy of a mistake is gone with the line of the call, as one that
+    has a name is not; and no clone, which is made to leave its original alone.
+    """
 
     def __init__(self) -> None:
-        self._copies: dict[int, weakref.ref] = {}
-        self.filled: dict[int, tuple[weakref.ref, Call]] = {}  # copies that were not read since
+        self._copies: dict[int, tuple[weakref.ref, StorageWeakRef, str]] = {}  # what was copied, by which function
+        self.filled: dict[int, tuple[weakref.ref, Call, bool]] = {}  # copies not read since; did the rank bring data?
 
-    def made(self, source: Any, result: Any) -> None:
+    def made(self, function: str, source: Any, result: Any) -> None:
         """A function that may copy gave `result`."""
         if type(result) is Tensor and isinstance(source, Tensor) and not _shares(result, source):
-            key = id(result)
-            self._copies[key] = weakref.ref(result, lambda _: self._copies.pop(key, None))
+            copy = weakref.ref(result, partial(self._gone, id(result)))
+            self._copies[id(result)] = copy, StorageWeakRef(source.untyped_storage()), function
 
-    def received(self, call: Call) -> None:
+    def received(self, call: Call, rank: int) -> None:
         """A call is complete."""
-        for tensor in call.outputs if call.direct and not call.inputs else ():
-            if id(tensor) in self._copies:
-                self.filled[id(tensor)] = (weakref.ref(tensor), call)
+        brings = bool(call.inputs)
+        wanted = call.direct and (call.op is not Op.REDUCE or call.peer == rank)
+        for tensor in call.outputs if wanted else ():
+            _, source, function = self._copies.get(id(tensor), (None, None, ""))
+            if source and not source.expired() and not (brings and function == "clone"):
+                self.filled[id(tensor)] = (weakref.ref(tensor), call, brings)
+
+    def _gone(self, key: int, _: weakref.ref) -> None:
+        """A copy is gone."""
+        self._copies.pop(key, None)
+        _, call, brings = self.filled.get(key, (None, None, False))
+        if brings:
+            where = frames.own(frames.of_stack(sys._getframe(1)))
+            if (where.file, where.line) != (call.file, call.line):
+                del self.filled[key]
 
     def used(self, tensors: Iterator[Tensor]) -> None:
         """Code reads tensors: what they hold has arrived where it is wanted."""
@@ -77,7 +101,7 @@ class Copies:
 
     def lost(self) -> Call | None:
         """The call whose result went into a copy that is gone without a look."""
-        gone = [call for reference, call in self.filled.values() if reference() is None]
+        gone = [call for reference, call, _ in list(self.filled.values()) if reference() is None]
         self.filled.clear()
         return gone[0] if gone else None
 
@@ -87,8 +111,7 @@ def poison(call: Call) -> None:
     if call.op is Op.RECV:
         for tensor in call.outputs:
             if tensor.is_floating_point() or tensor.is_complex():
-                with torch.no_grad():
-                    tensor.fill_(float("nan"))
+                tensor.data.fill_(float("nan"))  # `data` has a version of its own: autograd need not know
 
 
 class TouchGuard(TorchFunctionMode):
@@ -114,15 +137,13 @@ class TouchGuard(TorchFunctionMode):
             self.copies.used(_tensors(args, kwargs))
         flying = self.flights.any and not communicates
         result = self.guarded(func, args, kwargs) if flying else func(*args, **kwargs)
-        if args and getattr(func, "__name__", "") in _COPYING:
-            self.copies.made(args[0], result)
+        if args and (name := getattr(func, "__name__", "")) in _COPYING:
+            self.copies.made(name, args[0], result)
         if func in _BACKWARDS:
             self.gradients.backward(args[0] if args else kwargs["tensors"])
         elif func is torch.autograd.grad:
             inputs = args[1] if len(args) > 1 else kwargs["inputs"]
             self.gradients.asked(args[0] if args else kwargs["outputs"], inputs, result)
-        elif func in _DETACHES:
-            self.gradients.detach(args[0], result)
         return result
 
     looked_at_unnoticed = unnoticed(looked_at)
@@ -183,9 +204,8 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def _views(result: Any, tensor: Tensor) -> bool:
-    """True where a result shares the memory of `tensor`: a view was made and nothing was read."""
-    results = list(_tensors((result,), {}))
-    return bool(results) and all(_shares(t, tensor) for t in results)
+    """True where a result, or one of several, shares the memory of `tensor`: a view was made and nothing was read."""
+    return any(_shares(each, tensor) for each in tensors_of(result))
 
 
 def _shares(one: Tensor, other: Tensor) -> bool:

@@ -3,6 +3,9 @@
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from types import FrameType
 
 import numpy as np
 import torch
@@ -10,10 +13,11 @@ from torch import Tensor
 
 from ...trace import Op
 from ...trace.calls import Call, dtype_name
+from ...trace.events import APART
 from ..errors import NumericsError, PeerError, RankError, TensorError, ThreadError
 from .order import Order, Stamp
 from .posted_calls import elements_text, text_of
-from .raw import floats
+from .raw import dense, floats, stretch
 
 _SUMS = ("sum", "avg", "product")
 
@@ -25,7 +29,7 @@ def at(call: Call, rank: int, error: type[RankError], kind: str, *details: str) 
 
 def check(call: Call, rank: int) -> None:
     """Raises the first thing that is wrong with a call, as a RankError."""
-    for look in (_peer, _device, _dtypes, _contiguous, _overlap, _count, _sizes, _numbers):
+    for look in (_peer, _layout, _device, _dtypes, _contiguous, _overlap, _count, _sizes, _numbers):
         for error in look(call, rank):
             raise error
 
@@ -41,17 +45,29 @@ def _peer(call: Call, rank: int) -> Iterator[RankError]:
         yield at(call, rank, PeerError, "peer is oneself", what, f"copy the tensor instead, or check {who}")
 
 
-def _device(call: Call, rank: int) -> Iterator[RankError]:
-    """Tensors hold numbers that gloo can reach."""
+def _layout(call: Call, rank: int) -> Iterator[RankError]:
+    """Tensors are dense; gloo adds up sparse ones of one kind, too."""
     for tensor in (*call.inputs, *call.outputs):
-        if tensor.layout is not torch.strided and call.op is not Op.ALL_REDUCE:
+        added = call.op is Op.ALL_REDUCE and tensor.layout is torch.sparse_coo
+        if tensor.layout is torch.jagged:
+            yield at(call, rank, TensorError, "layout", "a nested tensor can't travel: send its values() and offsets()")
+        elif tensor.layout is not torch.strided and not added:
             yield at(call, rank, TensorError, "layout", "a sparse tensor can't travel: send its indices and values")
-        elif tensor.device.type != "cpu":
+
+
+def _device(call: Call, rank: int) -> Iterator[RankError]:
+    """Tensors hold numbers that gloo can reach, and knows."""
+    for tensor in (*call.inputs, *call.outputs):
+        if tensor.device.type != "cpu":
             what = f"the tensor is on {tensor.device.type!r}, these ranks communicate on 'cpu'"
             yield at(call, rank, TensorError, "device", what)
         elif call.reduce == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            yield at(call, rank, TensorError, "dtype", f"avg of {dtype} has no exact result: use SUM, then divide")
+            what = f"avg of {dtype_name(tensor.dtype)} has no exact result: use SUM, then divide"
+            yield at(call, rank, TensorError, "dtype", what)
+        elif tensor.is_floating_point() and tensor.element_size() == 1 and not call.op.point_to_point:
+            what = f"gloo has no collectives of {dtype_name(tensor.dtype)}"
+            fix = "convert it: x.half(); what is not summed can travel as x.view(torch.uint8)"
+            yield at(call, rank, TensorError, "dtype", what, fix)
 
 
 _IN_PLACE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
@@ -59,10 +75,20 @@ _IN_PLACE = (Op.ALL_REDUCE, Op.BROADCAST, Op.REDUCE)
 
 def _dtypes(call: Call, rank: int) -> Iterator[RankError]:
     """What comes out has the dtype of what goes in."""
-    names = sorted({dtype_name(t.dtype) for t in (*call.inputs, *call.outputs)})
-    if len(names) > 1:
-        ends = (" and ".join(sorted({dtype_name(t.dtype) for t in side})) for side in (call.inputs, call.outputs))
-        yield at(call, rank, TensorError, "dtypes differ", "the input is {}, the output is {}".format(*ends))
+    for part in _parts(call):
+        ends = [sorted({dtype_name(t.dtype) for t in side}) for side in (part.inputs, part.outputs)]
+        if len({*ends[0], *ends[1]}) > 1:
+            what = "the input is {}, the output is {}".format(*map(" and ".join, ends))
+            yield at(call, rank, TensorError, "dtypes differ", what)
+
+
+def _parts(call: Call) -> list[Call]:
+    """The calls that a coalesced one stands for; any other itself."""
+    several = len(call.inputs) == len(call.outputs) > 1
+    if not several or call.op not in (Op.ALL_GATHER, Op.REDUCE_SCATTER):
+        return [call]
+    pairs = zip(call.inputs, call.outputs, strict=True)
+    return [replace(call, inputs=[taken], outputs=[given]) for taken, given in pairs]
 
 
 def _contiguous(call: Call, rank: int) -> Iterator[RankError]:
@@ -77,23 +103,22 @@ def _contiguous(call: Call, rank: int) -> Iterator[RankError]:
                 yield at(call, rank, TensorError, "not contiguous", what, f"call .contiguous(): {fix}")
 
 
-def dense(tensor: Tensor) -> bool:
-    """True where the elements fill one stretch of memory without holes or overlaps, in whatever order."""
-    covered = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride != covered:
-                return False
-            covered *= size
-    return True
-
-
 def _overlap(call: Call, rank: int) -> Iterator[RankError]:
     """Output buffers are different memory."""
+    if len(call.outputs) < 2 and call.op is not Op.ALL_TO_ALL:
+        return
     outputs = [t for t in call.outputs if t.layout is torch.strided and t.numel()]
     if len(outputs) != len({t.data_ptr() for t in outputs}):
         what = "the output list holds the same tensor more than once: [t] * n makes one buffer, not n"
         yield at(call, rank, TensorError, "same tensor", what, "make each: [torch.empty_like(x) for _ in range(n)]")
+    given = sorted(map(stretch, outputs))
+    if any(start < end for (_, end), (start, _) in pairwise(given)):
+        what = "tensors of the output list share memory: what arrives in one overwrites another"
+        yield at(call, rank, TensorError, "same memory", what, "give each a part of its own: whole.chunk(n)")
+    taken = [stretch(t) for t in call.inputs if t.numel()] if call.op is Op.ALL_TO_ALL else []
+    if any(first < end and start < last for first, last in taken for start, end in given):
+        what = "the output shares memory with the input: what arrives overwrites what is still to be sent"
+        yield at(call, rank, TensorError, "same memory", what, "receive into a tensor of its own: torch.empty_like(x)")
 
 
 def _count(call: Call, rank: int) -> Iterator[RankError]:
@@ -108,6 +133,12 @@ def _count(call: Call, rank: int) -> Iterator[RankError]:
 
 def _sizes(call: Call, rank: int) -> Iterator[RankError]:
     """The output holds exactly what will arrive."""
+    for part in _parts(call):
+        yield from _sizes_of(part, rank)
+
+
+def _sizes_of(call: Call, rank: int) -> Iterator[RankError]:
+    """As `_sizes`, for a call that is not coalesced."""
     n = len(call.group)
     have = sum(t.numel() for t in call.outputs)
     brought = sum(t.numel() for t in call.inputs)
@@ -210,9 +241,10 @@ class ThreadOrder:
         last[me] = self._order.stamp()
         if before is None:
             return
-        both = f"both {_said(call)}" if message else "both use this group"
+        tagged = message and call.tag < APART  # else it is of a handmade collective
+        both = f"both {_said(call)}" if tagged else "both use this group"
         what = f"thread {me.name!r} and thread {before.name!r} {both}: their order is a race"
-        fix = "give each thread its own tag" if message else "give each thread its own group (dist.new_group)"
+        fix = "give each thread its own tag" if tagged else "give each thread its own group (dist.new_group)"
         raise at(call, rank, ThreadError, "threads", what, fix)
 
 
@@ -232,13 +264,25 @@ _IDLE = (
 )
 
 
+_EVENT_LOOP = ("selectors.py", "asyncio/base_events.py")
+
+
 def idle(thread: threading.Thread) -> bool:
-    """True for a thread that waits for another one (a join, a queue, a future, autograd's engine) without end."""
+    """True for a thread that waits for another one without end: a join, a queue, a future, autograd's engine, or an
+    event loop that has nothing to do until it is told.
+    """
     frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None or not frame.f_code.co_filename.endswith(_IDLE):
+    if frame is None or not _rests(frame):
         return False
-    while frame is not None and frame.f_code.co_filename.endswith(_IDLE):
+    while frame is not None and _rests(frame):
         if frame.f_code.co_name in ("start", "asleep") or frame.f_locals.get("timeout") not in (None, -1):
             return False
         frame = frame.f_back
     return True
+
+
+def _rests(frame: FrameType) -> bool:
+    """True for a frame of what waits for other threads."""
+    file, caller = frame.f_code.co_filename, frame.f_back
+    in_loop = caller is not None and caller.f_code.co_filename.endswith(_EVENT_LOOP[1])
+    return file.endswith(_IDLE) or (file.endswith(_EVENT_LOOP[0]) and in_loop)

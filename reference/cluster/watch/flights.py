@@ -50,6 +50,8 @@ class OpenCall:
         """Hand over the result."""
         if self.lent is not None:
             ctypes.memmove(self.start, self.lent.data_ptr(), self.end - self.start)
+            if not self.lent.is_inference() and self.lent._version:  # a message leaves it at 0, a collective does not
+                torch.autograd.graph.increment_version(self.tensor)
 
 
 @dataclass(frozen=True, slots=True)

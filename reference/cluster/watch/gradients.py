@@ -1,6 +1,5 @@
 """Gradients that a collective lost: `dist.all_gather(out, x)` has no backward, so nothing flows back into `x`."""
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -34,25 +33,15 @@ class Gradients:
         self.cuts: list[Cut] = []
         self.reached: set[int] = set()
         self.passes = 0
-        self.detached: dict[int, tuple[weakref.ref, Any]] = {}  # tensors cut off by hand, and what they came from
-
-    def detach(self, source: Tensor, result: Tensor) -> None:
-        """`result` is `source` without its history (`.detach()`, `.data`)."""
-        if source.grad_fn is not None:
-            key = id(result)
-            forget = weakref.ref(result, lambda _: self.detached.pop(key, None))
-            self.detached[key] = (forget, source.grad_fn)
 
     def begin(self, call: Call, frame: FrameType | None) -> None:
-        """A call of the caller's own code is about to be made."""
+        """A call of the caller's own code is about to be made. What was detached before is to have no gradient."""
         if not torch.is_grad_enabled():
             return
         results = {id(t) for t in call.outputs}
         for tensor in call.inputs:
             if tensor.grad_fn is not None and id(tensor) not in results:
                 self.cut(call, tensor.grad_fn, frame)
-            elif id(tensor) in self.detached:
-                self.cut(call, self.detached[id(tensor)][1], frame)
 
     def cut(self, call: Call, history: Any, frame: FrameType | None) -> None:
         """Remember the leaves behind a collective, and what the caller calls them."""

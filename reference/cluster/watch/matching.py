@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ...trace import Op
 from ..errors import GroupError, MismatchError, RankError
-from .posted_calls import NEW_GROUP, PostedCall, blame, elements_text, ranks_text
+from .posted_calls import PostedCall, blame, elements_text, ranks_text
 from .races import Races
 
 Finding = tuple[int, int, RankError]  # the number of a call on its rank, the rank, what is wrong
@@ -144,7 +144,7 @@ class CollectiveRounds:
 
 # What the calls of one round must agree in, and how a difference is put. The first that differs is the one to tell.
 _AGREEMENTS: list[tuple[str, Callable[[PostedCall], object]]] = [
-    ("different collectives", lambda p: p.op),
+    ("different collectives", lambda p: (p.op, p.function == "monitored_barrier")),
     ("roots differ", lambda p: p.peer),
     ("reduce ops differ", lambda p: p.reduce),
     ("dtypes differ", lambda p: p.dtype),
@@ -170,7 +170,7 @@ def disagreement(calls: dict[int, PostedCall]) -> RankError | None:
 def _unequal(kind: str, groups: dict[object, list[PostedCall]]) -> RankError:
     smallest = min(groups.values(), key=lambda posts: (len(posts), -posts[0].rank))
     blamed = smallest[0]
-    if blamed.group_name == NEW_GROUP and kind == "shapes differ":
+    if blamed.makes_group and kind == "shapes differ":
         kind = "new_group with different ranks: every rank must call it with the same ranks, in the same order"
     everybody = [post for posts in groups.values() for post in posts]
     if blamed.op == Op.ALL_GATHER and kind == "shapes differ" and len({post.elements for post in everybody}) > 1:
@@ -181,7 +181,7 @@ def _unequal(kind: str, groups: dict[object, list[PostedCall]]) -> RankError:
     parts = [
         f"{ranks_text(p.rank for p in posts)} {_value(kind, posts[0])} ({posts[0].place})" for posts in groups.values()
     ]
-    error = GroupError if blamed.group_name == NEW_GROUP else MismatchError
+    error = GroupError if blamed.makes_group else MismatchError
     ordinal = f"call #{blamed.ordinal} on this group" if blamed.ordinal > 1 else ""
     return blame(error, kind.split(":")[0], blamed, kind, "; ".join(parts), *([ordinal] if ordinal else []))
 

@@ -7,12 +7,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...trace import Event, Op, frames
+from ...trace.events import APART
 from ..errors import RankError
 
 if TYPE_CHECKING:  # it needs torch, and the owner can do without
     from ...trace.calls import Call
 
-NEW_GROUP = "new_group"  # stands for the name of a group in which all ranks meet: each must call new_group
+NEW_GROUP = "new_group"  # begins the name of a group in which all ranks, or all members, meet: each must call new_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ class PostedCall:
         return self.event.op.point_to_point
 
     @property
+    def makes_group(self) -> bool:
+        """True for `new_group`."""
+        return self.event.group_name.startswith(NEW_GROUP)
+
+    @property
     def done(self) -> bool:
         """True where nothing that others have yet to post holds it up."""
         return self.matched or self.source is not None
@@ -86,7 +92,7 @@ class PostedCall:
     @property
     def where(self) -> str:
         """The group, for people."""
-        return "the world" if self.group_name == "0" else f"a group of {list(self.group)}"
+        return "the world" if self.group_name == "0" else f"group {list(self.group)}"
 
     @property
     def final_event(self) -> Event:
@@ -101,7 +107,7 @@ def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> 
         function = "isend" if op == Op.SEND else "irecv"
     source = op in (Op.RECV, Op.BROADCAST, Op.SCATTER)
     arguments = [f"{'src' if source else 'dst'}={peer}"] if peer is not None or op == Op.RECV else []
-    arguments += [f"tag={tag}"] * bool(tag) + [reduce] * bool(reduce)
+    arguments += [f"tag={tag}"] * (tag != 0 and tag < APART) + [reduce] * bool(reduce)
     return f"{function}({', '.join(arguments)})"
 
 

@@ -6,7 +6,7 @@ deadlock, for certain and at once. No time limit is involved.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -30,9 +30,9 @@ class Wait:
     others: int  # threads of the rank that run on
     thread: str = ""  # its name, unless it is the main one
 
-    def text(self, world_size: int) -> str:
-        """`recv(src=1)`, with its group and its thread where those are not the usual ones."""
-        group = "" if len(self.post.group) == world_size else f" on group {list(self.post.group)}"
+    def text(self, *, on_group: bool) -> str:
+        """`recv(src=1)`, with its group where that is asked for, and its thread where it is not the usual one."""
+        group = f" on {self.post.where}" if on_group else ""
         return self.post.text + group + (f" in thread {self.thread!r}" if self.thread else "")
 
 
@@ -50,6 +50,7 @@ class Supervisor:
         self.posts: list[dict[int, PostedCall]] = [{} for _ in range(world_size)]
         self.waits: list[dict[int, Wait]] = [{} for _ in range(world_size)]  # by thread
         self.futures: list[PostedCall] = []
+        self.heard: list[list[PostedCall]] = [[] for _ in range(world_size)]  # calls over since the last post
         self.finished: set[int] = set()
         self.caught: dict[int, str] = {}
         self.suspects: dict[int, tuple[GracePeriod, dict[int, PostedCall]]] = {}
@@ -76,6 +77,7 @@ class Supervisor:
             case "completed":
                 post = self.posts[rank][report["number"]]
                 post.completed, post.end = report["tick"], report["end"]
+                self.heard[rank].append(post)
                 if post.op is Op.RECV and post.peer is None:
                     self.mailbox.resolved(post, report["peer"])
                     self._give_others_time()
@@ -83,6 +85,7 @@ class Supervisor:
                 self.verdict = self.verdict or self.drift.handle(rank, report)
             case "future":
                 self.futures.append(self.posts[rank][report["number"]])
+                self.heard[rank].append(self.posts[rank][report["number"]])
             case "accused":
                 self.accusations.append((len(self.posts[rank]), rank, from_fault(rank, report["fault"])))
                 self._give_others_time()
@@ -105,6 +108,16 @@ class Supervisor:
                 self.verdict = self._left_over() or self.races.check()
         return self.verdict
 
+    def out_of_time(self) -> RankError | None:
+        """The verdict at the time limit: ranks that wait for each other, whatever other threads they have."""
+        waiting = {rank: waits[0] for rank in range(self.world_size) if (waits := self._waiting(rank))}
+        circle = self._circle(waiting)
+        if not circle:
+            return None
+        error = self._standstill(waiting, circle, circle)
+        error.details = (*error.details, "other threads of these ranks ran on until the time limit")
+        return self._with_caught(error)
+
     @property
     def deadline(self) -> float:
         """When to judge again even if nothing comes in."""
@@ -118,22 +131,22 @@ class Supervisor:
     def trace(self, zero: float) -> Trace:
         """What the ranks have said so far, with times from `zero` on."""
         in_order = (sorted(posts.values(), key=attrgetter("number")) for posts in self.posts)
-        calls = ([post for post in posts if post.group_name != NEW_GROUP] for posts in in_order)
+        calls = ([post for post in posts if not post.makes_group] for posts in in_order)
         events = tuple(tuple(post.final_event.since(zero) for post in posts) for posts in calls)
         return Trace(self.world_size, events, frozenset(self.finished))
 
     def left_waiting(self) -> str:
         """Which ranks wait where, in one line."""
         places: dict[str, list[int]] = defaultdict(list)
-        for rank in range(self.world_size):
-            if wait := self.blocked(rank):
-                places[f"{wait.place} in {wait.text(self.world_size)}"].append(rank)
+        waits = [wait for rank in range(self.world_size) if (wait := self.blocked(rank))]
+        for wait, text in zip(waits, self._texts(waits), strict=True):
+            places[f"{wait.place} in {text}"].append(wait.post.rank)
         parts = [f"{ranks_text(ranks)} at {place}" for place, ranks in places.items()]
         return f"left waiting: {'; '.join(parts)}" if parts else ""
 
     def _post(self, post: PostedCall) -> None:
         post.previous = self.last_call(post.rank)
-        post.waited = [wait.post for wait in self.waits[post.rank].values()]
+        post.waited, self.heard[post.rank] = self.heard[post.rank], []
         self.posts[post.rank][post.number] = post
         if post.point_to_point:
             self.mailbox.post(post)
@@ -186,8 +199,12 @@ class Supervisor:
 
     def blocked(self, rank: int) -> Wait | None:
         """The wait that holds a rank up: all its threads wait, and one of them for a call without its partner."""
-        waits = [wait for wait in self.waits[rank].values() if not wait.post.done]
+        waits = self._waiting(rank)
         return waits[0] if waits and len(waits) > max(wait.others for wait in waits) else None
+
+    def _waiting(self, rank: int) -> list[Wait]:
+        """The waits of a rank's threads for calls without their partners."""
+        return [wait for wait in self.waits[rank].values() if not wait.post.done]
 
     def _stuck(self) -> RankError | None:
         """The error of a run in which no rank can continue."""
@@ -203,11 +220,16 @@ class Supervisor:
         circle = self._circle(blocked)
         if not blocked or not (settled or (circle and self._patient())):
             return None
-        for wait in blocked.values() if settled else (blocked[rank] for rank in circle):
-            in_messages = any(blocked[r].post.point_to_point for r in self._needs(wait.post) if r in blocked)
-            if error := self._misaddressed(wait) or (None if in_messages else self._half_group(wait)):
-                return self._with_caught(error)
-        return self._with_caught(self._deadlock(blocked, circle))
+        return self._with_caught(self._standstill(blocked, circle, blocked if settled else circle))
+
+    def _standstill(self, blocked: dict[int, Wait], circle: list[int], ranks: Iterable[int]) -> RankError:
+        """The error of ranks that can't continue: what keeps one of `ranks` from its partner, or their circle."""
+        for wait in (blocked[rank] for rank in ranks):
+            others = [blocked[rank].post for rank in self._needs(wait.post) if rank in blocked]
+            held_up = any(post.point_to_point or post.makes_group for post in others)  # they might come otherwise
+            if error := self._misaddressed(wait) or (None if held_up else self._half_group(wait)):
+                return error
+        return self._deadlock(blocked, circle)
 
     def _left_over(self) -> RankError | None:
         """The error of a call that all ranks have left behind: gloo lets small sends and new groups through."""
@@ -261,23 +283,31 @@ class Supervisor:
 
     def _half_group(self, wait: Wait) -> RankError | None:
         """The error of a `new_group` that some ranks left out."""
-        if wait.post.group_name != NEW_GROUP:
+        if not wait.post.makes_group:
             return None
         here = ranks_text(self.rounds.of(wait.post))
         what = f"new_group({list(wait.post.shape)}) was called on {here} only"
-        return self._at(
-            wait, GroupError, "new_group", what, "every rank must call it, also ranks outside the new group"
-        )
+        local = wait.post.group_name != NEW_GROUP
+        fix = "every member must call it" if local else "every rank must call it, also ranks outside the new group"
+        return self._at(wait, GroupError, "new_group", what, fix)
 
     def _deadlock(self, blocked: dict[int, Wait], circle: list[int]) -> RankError:
         """The error of ranks that wait for each other: the circle, rank by rank, and the ranks that wait for it."""
         circle = circle or sorted(blocked)
         waits = [blocked[rank] for rank in (*circle, *(r for r in blocked if r not in circle))]
-        parts = [f"rank {w.post.rank} waits in {w.text(self.world_size)}" + self._missing(w.post) for w in waits]
+        texts = self._texts(waits)
+        parts = [f"rank {w.post.rank} waits in {t}{self._missing(w.post)}" for w, t in zip(waits, texts, strict=True)]
         if len({w.place for w in waits}) > 1:
             parts = [f"{part} at {w.place}" for part, w in zip(parts, waits, strict=True)]
         advice = self._advice([blocked[rank] for rank in circle])
         return self._at(waits[0], DeadlockError, "deadlock", *wrapped("deadlock: ", parts), *advice)
+
+    def _texts(self, waits: list[Wait]) -> list[str]:
+        """What they wait in. A group is named where it is not all ranks, or not the same for all."""
+        names = {wait.post.group_name for wait in waits if not wait.post.makes_group}
+        parts = [len(names) > 1 or len(wait.post.group) < self.world_size for wait in waits]
+        pairs = zip(waits, parts, strict=True)
+        return [wait.text(on_group=part and not wait.post.makes_group) for wait, part in pairs]
 
     def _missing(self, post: PostedCall) -> str:
         """For a collective: the ranks that have not come."""
@@ -310,6 +340,8 @@ class Supervisor:
             advice = ["nobody is receiving: " + self._cross()]
         elif all(p.op == Op.RECV for p in posts):
             advice = ["every rank receives before it sends: " + self._cross()]
+        elif any(p.makes_group and p.group_name != NEW_GROUP for p in posts):
+            advice = ["members of a local group meet where each has made as many groups before, in the same order"]
         elif not any(p.point_to_point for p in posts):
             advice = ["ranks must enter their groups in the same order"]
         return advice + next((line for post in posts if (line := self._no_partner(post))), [])

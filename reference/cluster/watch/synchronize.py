@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import _base as futures
 from concurrent.futures import thread as pools
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -58,29 +59,35 @@ def _handle(order: Order, method: Callable[..., Any], thing: Any, args: tuple, o
     return method(thing, *args, **options)
 
 
-def _waited(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
-    futures = list(thing)
-    result = method(futures, *args, **options)
-    for future in futures:
-        if future.done():
+def _looked(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    """`wait` and `as_completed`, by whatever name they are called, begin with a look at which futures are done."""
+    result = method(thing, *args, **options)
+    for future in thing.futures:
+        if future._state in (futures.FINISHED, futures.CANCELLED_AND_NOTIFIED):
             order.takes(future)
     return result
 
 
 class _Lock:
-    """A lock of the caller's, of which an order hears."""
+    """A lock of the caller's, of which an order hears: its memory, or all of it where one thread releases what another
+    has acquired. That is a word to a thread that waits for it.
+    """
 
     def __init__(self, lock: Any, order: Order) -> None:
         self._lock, self._order = lock, order
+        self._owner = 0
 
     def acquire(self, *args: Any, **options: Any) -> bool:
         taken = self._lock.acquire(*args, **options)
         if taken:
+            self._owner = threading.get_ident()
             self._order.takes(self)
         return taken
 
     def release(self) -> None:
-        self._order.gives(self)
+        own = self._owner == threading.get_ident()
+        order = (self._order.memory or self._order) if own else self._order
+        order.gives(self)
         self._lock.release()
 
     def __enter__(self) -> bool:
@@ -115,6 +122,8 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
     (queue.Queue, "join", _takes),
     (_SimpleQueue, "put", _gives),
     (_SimpleQueue, "get", _takes),
+    (_SimpleQueue, "put_nowait", _gives),
+    (_SimpleQueue, "get_nowait", _takes),
     (pools._WorkItem, "__init__", _gives),
     (pools._WorkItem, "run", _takes_first),
     (concurrent.futures.Future, "set_result", _gives),
@@ -124,7 +133,7 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
     (concurrent.futures.Future, "done", _takes),
     (asyncio.BaseEventLoop, "call_soon_threadsafe", _gives),
     (asyncio.Handle, "_run", _handle),
-    (concurrent.futures, "wait", _waited),
+    (futures._AcquireFutures, "__enter__", _looked),
 )
 
 
@@ -167,7 +176,7 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, _wrapped(order, getattr(owner, name), wrap)))
         stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
         for name in ("Lock", "RLock"):
-            stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), memory)))
+            stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), order)))
         stack.enter_context(replaced(threading.Thread, "start", started))
         stack.enter_context(replaced(threading.Thread, "is_alive", is_alive))
         stack.enter_context(replaced(time, "sleep", asleep))

@@ -225,7 +225,7 @@ class Watcher(Recorder):
             else:
                 self._report_later(said)
             checks.check_result(call, self.rank)
-            self.copies.received(call)
+            self.copies.received(call, self.rank)
         super().completed(call)
 
     def no_future(self, call: Call) -> None:
@@ -314,11 +314,12 @@ class Watcher(Recorder):
     def _saving(self, save: Callable[..., None]) -> Callable[..., None]:
         """`torch.save` reads memory behind torch's back: look at what it is given."""
 
-        def guarded(what: Any, *args: Any, **options: Any) -> None:
+        def guarded(*args: Any, **options: Any) -> None:
+            what = args[0] if args else options.get("obj")
             for tensor in tensors_of(what) if self.flights.any else ():
                 if flight := self.flights.touched(tensor, writes=False):
                     raise self._touched(flight, "read")
-            save(what, *args, **options)
+            save(*args, **options)
 
         return guarded
 
@@ -341,7 +342,7 @@ class Watcher(Recorder):
     def _check_copies(self) -> None:
         """Raises TensorError where a message went into a temporary copy that is gone."""
         if (call := self.copies.lost()) is not None:
-            what = "the buffer was a temporary copy: indexing with a list and .contiguous() make one"
+            what = "the buffer was a temporary copy: indexing with a list, .contiguous() and .float() make one"
             fix = "receive into a variable, then copy it to where it belongs: x[index] = received"
             raise checks.at(call, self.rank, TensorError, "temporary buffer", what, fix)
 

@@ -1,5 +1,7 @@
 """What may be done with a tensor in flight: look at its form, use its neighbours, read what only is sent."""
 
+import io
+
 import numpy
 import torch
 import torch.distributed as dist
@@ -255,3 +257,109 @@ def in_place_collectives_that_go_on():
     parts = list(x.chunk(2))
     dist.all_gather(parts, x[:4].clone(), async_op=True).wait()
     assert x.sum() == 8
+
+
+@correct(2)
+def more_looks_at_the_form_of_a_buffer_in_flight():
+    x = torch.ones(3, 2)
+    request = dist.all_reduce(x, async_op=True)
+    wide, _ = torch.broadcast_tensors(x, torch.ones(4, 1, 1))
+    assert x.dim_order() == (0, 1) and x.new_empty_strided((2,), (1,)).shape == (2,)
+    request.wait()
+    assert wide.sum() == 48
+
+
+@correct(2)
+def hooks_are_registered_while_weights_travel():
+    layer = torch.nn.Linear(3, 3)
+    requests = [dist.broadcast(parameter, src=0, async_op=True) for parameter in layer.parameters()]
+    for parameter in layer.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda parameter: None)
+    finish(requests)
+
+
+@correct(2)
+def cut_off_from_its_history_while_it_is_sent():
+    mine, theirs = torch.ones(3, requires_grad=True) * 2, torch.zeros(3)
+    requests = start_exchange(mine, theirs)
+    mine.detach_()
+    finish(requests)
+    assert theirs.sum() == 6
+
+
+@correct(2)
+def received_into_a_tensor_of_inference_mode():
+    with torch.inference_mode():
+        theirs = torch.zeros(3)
+    finish(start_exchange(torch.ones(3), theirs))
+    assert theirs.sum() == 3
+
+
+@correct(2)
+def the_result_of_a_request_is_the_tensor_itself():
+    x, parts = torch.ones(3), [torch.zeros(3), torch.zeros(3)]
+    for request, own in (
+        (dist.all_reduce(x, async_op=True), [x]),
+        (dist.all_gather(parts, torch.ones(3), async_op=True), parts),
+    ):
+        request.wait()
+        results = request.result()
+        assert len(results) == len(own) and all(one is other for one, other in zip(results, own, strict=True))
+    assert x.sum() == 6
+
+
+@correct(2)
+def a_file_is_saved_with_its_arguments_named():
+    kept = io.BytesIO()
+    torch.save(obj=torch.ones(2), f=kept)
+    kept.seek(0)
+    assert torch.load(kept).sum() == 2
+
+
+@correct(2)
+def copies_that_have_a_name():
+    """What has a name is no temporary, also where the result is not looked at, or through a view alone."""
+    x = torch.ones(3, dtype=torch.bfloat16)
+
+    def joins():
+        total = x.float()
+        dist.all_reduce(total)
+
+    joins()
+    half = x[[0, 2]].float()
+    rows = half.view(2, 1)
+    dist.all_reduce(half)
+    del half
+    dist.barrier()
+    assert rows.sum() == 4
+
+
+@correct(3)
+def results_that_no_rank_wants():
+    """To meet, to warm up, to throw away what comes, to bring one's part of another rank's sum."""
+    rank, x = dist.get_rank(), torch.ones(3, dtype=torch.bfloat16)
+    dist.all_reduce(torch.arange(3).float())
+    dist.all_reduce(torch.ones(3)[[0, 2]])
+    dist.all_reduce(x.clone())
+    if rank == 0:
+        total = x.float()
+        dist.reduce(total, dst=0)
+        assert total.sum() == 9
+        dist.send(torch.ones(1, dtype=torch.int64), dst=1)
+    else:
+        dist.reduce(x.float(), dst=0)
+    if rank == 1:
+        dist.recv(torch.zeros(1).long(), src=0)
+    dist.barrier()
+
+
+@correct(2)
+def parts_in_place():
+    """Each rank's part lies where it belongs, in the sum and in what is gathered."""
+    rank, x = dist.get_rank(), torch.arange(4.0)
+    mine = x.chunk(2)[rank]
+    dist.reduce_scatter_single(mine, x)
+    dist.all_gather_single(x, mine)
+    assert x.tolist() == [0, 2, 4, 6]
+    dist.all_to_all(list(x.chunk(2)), [torch.full((2,), float(rank))] * 2)
+    assert x.tolist() == [0, 0, 1, 1]

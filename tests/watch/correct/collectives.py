@@ -408,3 +408,29 @@ def complex_numbers():
     parts = [torch.zeros_like(x), torch.zeros_like(x)]
     dist.all_gather(parts, x)
     assert parts[1][0] == 2 + 4j
+
+
+@correct(2)
+def coalesced_calls_of_several_sizes_and_dtypes():
+    """Each pair of an input and an output is a call by itself."""
+    rank = dist.get_rank()
+    a, b = torch.zeros(4), torch.zeros(6, dtype=torch.int64)
+    with dist.distributed_c10d._coalescing_manager():
+        dist.all_gather_single(a, torch.full((2,), float(rank)))
+        dist.all_gather_single(b, torch.full((3,), rank))
+    assert a.tolist() == [0, 0, 1, 1] and b.tolist() == [0, 0, 0, 1, 1, 1]
+    c, d = torch.zeros(1), torch.zeros(2, dtype=torch.float64)
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as requests:
+        dist.reduce_scatter_single(c, torch.ones(2))
+        dist.reduce_scatter_single(d, torch.ones(4, dtype=torch.float64))
+    requests.wait()
+    assert c.sum() == 2 and d.sum() == 4
+
+
+@correct(2)
+def one_layout_with_two_descriptions():
+    """The stride of a dim of size 1 says nothing."""
+    rows = torch.ones(2, 3)
+    x = rows.t().unsqueeze(1) if dist.get_rank() == 0 else rows.unsqueeze(1).permute(2, 1, 0)
+    dist.all_reduce(x)
+    assert (x == 2).all() and x.stride()[::2] == (1, 3)

@@ -284,3 +284,49 @@ def collectives_under_recomputation():
     x = torch.ones(2, 4, requires_grad=True)
     torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False).sum().backward()
     assert layer.weight.grad is not None
+
+
+@correct(2)
+def what_is_detached_learns_nothing_from_others():
+    """A teacher, a backbone under a probe, a generator while the discriminator learns: none is to have a gradient."""
+    torch.manual_seed(0)
+    fixed, trained = nn.Linear(4, 4), nn.Linear(4, 1)
+    mine = fixed(torch.ones(2, 4)).detach()
+    all_of_them, whole = [torch.zeros(2, 4) for _ in range(2)], torch.zeros(4, 4)
+    dist.all_gather(all_of_them, mine)
+    dist.all_gather_single(whole, fixed(torch.ones(2, 4)).data)
+    (trained(torch.cat(all_of_them)) + trained(whole)).sum().backward()
+    dist.all_reduce(trained.weight.grad)
+    assert fixed.weight.grad is None and torch.equal(torch.cat(all_of_them), whole)
+
+
+@correct(2)
+def a_pipeline_receives_into_rows_of_one_buffer():
+    """What arrives counts as no write to what autograd has saved of another row: so it is on gloo alone, too."""
+    torch.manual_seed(0)
+    layer, buffer = nn.Linear(4, 4), torch.zeros(3, 2, 4)
+    if dist.get_rank() == 0:
+        for i in range(3):
+            dist.send(torch.full((2, 4), float(i + 1)), dst=1)
+    else:
+        losses = []
+        for row in buffer:
+            dist.irecv(row, src=0).wait()
+            losses.append(layer(row).sum())
+        sum(losses).backward()
+        assert (layer.weight.grad == 12).all()
+
+
+@correct(2)
+def a_buffer_that_a_collective_fills_anew_is_known_to_autograd():
+    """Its numbers are others than what was saved for the backward pass, and torch says so."""
+    layer, buffer = nn.Linear(4, 4), torch.zeros(2, 4)
+    dist.all_gather_single(buffer, torch.ones(1, 4), async_op=True).wait()
+    loss = layer(buffer).sum()
+    dist.all_gather_single(buffer, torch.ones(1, 4), async_op=True).wait()
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        raise AssertionError("backward with other numbers than forward")

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -187,3 +188,38 @@ def code_that_asks_for_gloo_by_name():
     x = torch.ones(2)
     dist.all_reduce(x, group=group)
     assert x[0] == dist.get_world_size()
+
+
+@correct(3, args=(np.array,))
+@correct(3, args=(list,))
+@correct(3, args=(iter,))
+def ranks_in_other_forms_than_a_list(form):
+    """numpy's numbers are ranks, too, and a generator gives each once."""
+    group = dist.new_group(form(np.arange(3)[::2]))
+    if dist.get_rank() != 1:
+        assert summed(group) == 2
+
+
+@correct(4)
+def subgroups_of_a_table():
+    group, _ = dist.new_subgroups_by_enumeration(np.arange(4).reshape(2, 2))
+    assert summed(group) == [1, 5][dist.get_rank() // 2]
+
+
+@correct(3)
+def a_group_in_an_order_of_its_own():
+    group = dist.new_group([2, 0], sort_ranks=False)
+    if (rank := dist.get_rank()) != 1:
+        assert dist.get_rank(group) == {2: 0, 0: 1}[rank]
+        gathered = torch.zeros(2)
+        dist.all_gather_single(gathered, torch.full((1,), float(rank)), group=group)
+        assert gathered.tolist() == [2, 0]
+
+
+@correct(4)
+def rows_and_columns_made_by_their_members_alone():
+    """Each rank makes as many groups as any other, so that torch gives them the same names everywhere."""
+    rank = dist.get_rank()
+    row = dist.new_group([rank // 2 * 2, rank // 2 * 2 + 1], use_local_synchronization=True)
+    column = dist.new_group([rank % 2, rank % 2 + 2], use_local_synchronization=True)
+    assert summed(row) + summed(column) == 2 * rank + 3

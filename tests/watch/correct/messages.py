@@ -1,5 +1,6 @@
 """Point-to-point messages in every form that is right, also those that look wrong at first sight."""
 
+import threading
 import time
 
 import numpy as np
@@ -459,3 +460,57 @@ def polled_a_while_and_then_left_alone():
     dist.send(torch.ones(4), dst=1 - rank)
     request.wait()
     assert x.sum() == 4
+
+
+def polled(request):
+    """Wait for a request by asking for nothing else."""
+    while not request.is_completed():
+        time.sleep(0.001)
+
+
+@correct(3, args=("wait",))
+@correct(3, args=("poll",))
+@correct(3, args=("thread",))
+def heard_of_before_it_sends(how):
+    """Rank 2 sends once it has heard from rank 0, which has had the first message by then: there is no race."""
+    rank, x, y = dist.get_rank(), torch.zeros(1), torch.zeros(1)
+    if rank == 0:
+        dist.recv(x)
+        dist.send(x, dst=2)
+        dist.recv(x)
+    elif rank == 1:
+        dist.send(x, dst=0)
+        dist.send(x, dst=2, tag=9)
+    else:
+        requests = [dist.irecv(x, src=0), dist.irecv(y, src=1, tag=9)]
+        if how == "thread":
+            waiter = threading.Thread(target=requests.pop(0).wait)
+            waiter.start()
+            waiter.join()
+        for request in requests:
+            polled(request) if how == "poll" else request.wait()
+        dist.send(x, dst=0)
+
+
+@correct(3, args=("poll",))
+@correct(3, args=("future",))
+@correct(3, args=("beside another",))
+def a_collective_between_two_messages(how):
+    rank, x = dist.get_rank(), torch.zeros(1)
+    other = dist.new_group()
+    if rank == 0:
+        dist.recv(x)
+    if rank == 1:
+        dist.send(x, dst=0)
+    meeting = dist.all_reduce(torch.ones(1), async_op=True)
+    if how == "beside another":
+        beside = dist.barrier(other, async_op=True)
+        meeting.wait(), beside.wait()
+    elif how == "poll":
+        polled(meeting)
+    else:
+        meeting.get_future().wait()
+    if rank == 0:
+        dist.recv(x)
+    if rank == 2:
+        dist.send(x, dst=0)

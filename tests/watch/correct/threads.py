@@ -2,9 +2,10 @@
 
 import asyncio
 import queue
+import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from multiprocessing.pool import ThreadPool
 
 import torch
@@ -328,3 +329,57 @@ def threads_with_a_group_and_a_buffer_each():
     for thread in threads:
         thread.join()
     assert [g[0].item() for g in gradients] == [0, 1, 2]
+
+
+@correct(2, args=(wait,))
+@correct(2, args=(as_completed,))
+def futures_that_are_done_when_they_are_looked_at(look):
+    """A thread that looks knows what the other has done, whatever name the function goes by."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(summed)
+        time.sleep(0.1)
+        list(look(fs=[future]))
+        assert summed() == 2
+
+
+@correct(2)
+def a_simple_queue_that_is_asked_without_waiting():
+    done = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: done.put_nowait(summed()))
+    thread.start()
+    time.sleep(0.1)
+    assert done.get_nowait() == 2 and summed() == 2
+    thread.join()
+
+
+@correct(2)
+def a_lock_that_another_thread_releases():
+    """It stands for a word, as a semaphore would."""
+    done = threading.Lock()
+    done.acquire()
+
+    def work():
+        summed()
+        done.release()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    done.acquire()
+    assert summed() == 2
+    thread.join()
+
+
+@correct(2)
+def a_command_that_a_thread_waits_for():
+    """Nothing but the end of the command holds the thread up: then it sends."""
+    peer, x = 1 - dist.get_rank(), torch.zeros(1)
+
+    def work():
+        subprocess.run(["sleep", "0.3"], capture_output=True, check=True)
+        dist.send(torch.ones(1), dst=peer)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    dist.recv(x, src=peer)
+    thread.join()
+    assert x == 1

@@ -342,3 +342,19 @@ def only_the_root_gathers_from_all():
         dist.all_gather(received, mine)  # <- here
     else:
         dist.gather(mine, dst=0)  # <- there
+
+
+@mistake(
+    row=18, ranks=2, error="MismatchError", blames={0: "here", 1: "there"}, says=["monitored_barrier", "different"],
+    plain=Outcome.HANGS, args=(0,),
+)  # fmt: skip
+@mistake(
+    row=18, ranks=2, error="MismatchError", blames={0: "here", 1: "there"}, says=["monitored_barrier", "different"],
+    plain=Outcome.HANGS, args=(1,),
+)  # fmt: skip
+def one_barrier_is_monitored_and_one_is_not(rank):
+    """They are made of different messages."""
+    if dist.get_rank() == rank:
+        dist.monitored_barrier()  # <- here  # <- there
+    else:
+        dist.barrier()  # <- here  # <- there

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -229,3 +230,23 @@ def asks_the_store_for_a_key_that_nobody_sets():
     if dist.get_rank() == 0:
         store.get("address of the master")  # <- here
     dist.barrier()
+
+
+def receives_first_beside_a_thread_that_never_rests(how):
+    """The other thread might still send, as far as one can know, so that the verdict comes with the time limit."""
+    peer, x = 1 - dist.get_rank(), torch.zeros(2)
+    if how == "heartbeat":
+        stop = threading.Event()
+        threading.Thread(target=lambda: all(not stop.wait(0.05) for _ in count()), daemon=True).start()
+        dist.recv(x, src=peer)  # <- here
+    thread = threading.Thread(target=dist.recv, args=(x, peer), daemon=True)
+    thread.start()  # <- here
+    while thread.is_alive():
+        thread.join(timeout=0.05)  # <- here
+
+
+for how in ("heartbeat", "joined again and again"):
+    receives_first_beside_a_thread_that_never_rests = mistake(
+        row=1, ranks=2, error="DeadlockError", blames=(0, 1), plain=Outcome.HANGS, args=(how,), deadline=0.5,
+        says=["every rank receives before it sends", "other threads of these ranks ran on until the time limit"],
+    )(receives_first_beside_a_thread_that_never_rests)  # fmt: skip

@@ -332,3 +332,56 @@ for name in ARGUMENTS:
         row=42, ranks=2, error="GroupError", blames=(0, 1), says=[r"destroyed at \S+:{there}\b"],
         plain=Outcome.RAISES if name in REFUSED else Outcome.PASSES, args=(name,),
     )(used_after_it_was_destroyed)  # fmt: skip
+
+
+@mistake(
+    row=33, ranks=2, error="GroupError", blames=(0, 1), plain=Outcome.HANGS,
+    says=["with the same ranks, in the same order", r"new_group\(\[0, 1\]\)", r"new_group\(\[1, 0\]\)"],
+)  # fmt: skip
+def ranks_of_a_group_in_two_orders():
+    """Where `new_group` does not sort them, each rank takes itself for the same one."""
+    ranks = [0, 1] if dist.get_rank() == 0 else [1, 0]
+    group = dist.new_group(ranks, sort_ranks=False)  # <- here
+    dist.all_reduce(torch.ones(2), group=group)
+
+
+@mistake(
+    row=33, ranks=3, error="GroupError", blames=(0,), plain=Outcome.HANGS,
+    says=[r"new_group\(\[0, 1\]\) was called on rank 0 only", "every member must call it"],
+)  # fmt: skip
+def a_local_group_that_one_of_its_members_makes():
+    if dist.get_rank() == 0:
+        dist.new_group([0, 1], use_local_synchronization=True)  # <- here
+
+
+LOCAL = {0: ([0, 1], [0, 2]), 1: ([1, 2], [0, 1]), 2: ([0, 2], [1, 2])}
+
+
+@mistake(
+    row=33, ranks=3, error="DeadlockError", blames=(0, 1, 2), plain=Outcome.HANGS, args=("crossed",),
+    says=["deadlock", "rank 0 waits in new_group", "in the same order"],
+)  # fmt: skip
+@mistake(
+    row=33, ranks=3, error="DeadlockError", blames=(0, 2), plain=Outcome.HANGS, args=("sorted",),
+    says=["deadlock", "rank 0 waits in new_group", "each has made as many groups before"],
+)  # fmt: skip
+def local_groups_that_do_not_meet(order):
+    """Crossed, rank 0 waits for rank 1, which waits for rank 2, which waits for rank 0. Sorted, torch has ranks 0 and 2
+    meet under the names of a second and of a first group.
+    """
+    pairs = LOCAL[dist.get_rank()]
+    for ranks in sorted(pairs) if order == "sorted" else pairs:
+        dist.new_group(ranks, use_local_synchronization=True)  # <- here
+
+
+@mistake(
+    row=34, ranks=2, error="DeadlockError", blames=(0, 1), plain=Outcome.HANGS,
+    says=["rank 0 waits in all_reduce(.*) on group \\[0, 1\\]", "rank 1 waits in all_reduce(.*) on the world"],
+)  # fmt: skip
+def one_rank_forgets_its_group():
+    """A group of all ranks is not the world."""
+    group, x = dist.new_group([0, 1]), torch.ones(2)
+    if dist.get_rank() == 0:
+        dist.all_reduce(x, group=group)  # <- here
+    else:
+        dist.all_reduce(x)  # <- here

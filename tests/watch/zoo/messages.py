@@ -1,5 +1,6 @@
 """Messages whose two ends disagree: rows 4, 9, 10, 11 and 17 of the bug zoo."""
 
+import threading
 import time
 
 import torch
@@ -330,3 +331,22 @@ def a_future_of_a_message(name):
         request.get_future().wait()  # <- here
     else:
         dist.send(x, dst=1) if name == "irecv" else dist.recv(x, src=1)
+
+
+@mistake(row=17, ranks=3, error="RaceError", blames=(0,), says="arrival order", plain=Outcome.PASSES)
+def sends_while_a_thread_still_waits_for_the_word():
+    """The word would make an order; rank 2 does not wait for it."""
+    rank, x = dist.get_rank(), torch.zeros(1)
+    if rank == 0:
+        dist.recv(x)  # <- here
+        time.sleep(0.3)
+        dist.send(x, dst=2, tag=5)
+        dist.recv(x)
+    elif rank == 1:
+        dist.send(x, dst=0)
+    else:
+        thread = threading.Thread(target=dist.recv, args=(torch.zeros(1), 0), kwargs={"tag": 5})
+        thread.start()
+        time.sleep(0.1)
+        dist.send(x, dst=0)
+        thread.join()

@@ -363,3 +363,22 @@ def irecv_buffer_copied_away_before_wait(how):
     elif x.any():  # <- here
         print("something has arrived")
     request.wait()
+
+
+@mistake(row=15, ranks=2, error="RequestError", blames=(0, 1), says=r"unfilled until wait\(\)", plain=Outcome.PASSES)
+def transposed_matrix_read_before_wait():
+    """Its elements lie in one piece, in an order of their own."""
+    x = torch.ones(2, 3).t()
+    request = dist.all_reduce(x, async_op=True)
+    x.sum()  # <- here
+    request.wait()
+
+
+@mistake(row=15, ranks=2, error="RequestError", blames=(0, 1), says=r"unfilled until wait\(\)", plain=Outcome.PASSES)
+def coalesced_calls_read_before_wait():
+    xs = [torch.ones(3), torch.ones(2)]
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as requests:
+        for x in xs:
+            dist.all_reduce(x)
+    xs[0].clone()  # <- here
+    requests.wait()

@@ -245,3 +245,93 @@ def reduces_the_gradient_of_an_unused_parameter():
 def averages_integers():
     correct = torch.tensor([3 + dist.get_rank()])
     dist.all_reduce(correct, op=dist.ReduceOp.AVG)  # <- here
+
+
+def leaves_the_result_in_a_copy(how):
+    """A list of indices, `.contiguous()` and `.float()` make one: the tensor that was meant is as it was."""
+    x, half = torch.ones(4, 2), torch.ones(4, dtype=torch.bfloat16)
+    if how == "float":
+        dist.all_reduce(half.float())  # <- here
+    elif how == "index":
+        dist.all_reduce(x[[0, 2]])  # <- here
+    elif how == "contiguous":
+        dist.all_reduce(x[:, 0].contiguous())  # <- here
+    elif how == "all_gather_single":
+        dist.all_gather_single(x[[0, 1]], torch.ones(1, 2))  # <- here
+    elif how == "reduce_scatter_single":
+        dist.reduce_scatter_single(x[:, 0].contiguous(), torch.ones(8))  # <- here
+    else:
+        dist.all_to_all_single(x[:, 0].contiguous(), torch.ones(4))  # <- here
+    return x.sum(), half.sum()
+
+
+for how in ("float", "index", "contiguous", "all_gather_single", "reduce_scatter_single", "all_to_all_single"):
+    leaves_the_result_in_a_copy = mistake(
+        ranks=2, error="TensorError", blames=(0, 1), says=["a temporary copy", r"\.float\(\)"], plain=Outcome.PASSES,
+        args=(how,),
+    )(leaves_the_result_in_a_copy)  # fmt: skip
+
+
+@mistake(
+    ranks=2, error="TensorError", blames=(1,), says="a temporary copy", plain=Outcome.PASSES, args=("recv",)
+)  # fmt: skip
+@mistake(
+    ranks=2, error="TensorError", blames=(1,), says="a temporary copy", plain=Outcome.PASSES, args=("broadcast",)
+)  # fmt: skip
+def receives_into_another_dtype(how):
+    weights = torch.zeros(3, dtype=torch.bfloat16)
+    if how == "broadcast":
+        dist.broadcast(weights.double(), src=0)  # <- here
+    elif dist.get_rank() == 0:
+        dist.send(torch.ones(3), dst=1)
+    else:
+        dist.recv(weights.float(), src=0)  # <- here
+    return weights.sum()
+
+
+@mistake(
+    ranks=2, error="TensorError", blames=(0, 1), says="tensors of the output list share memory", plain=Outcome.PASSES
+)  # fmt: skip
+def gathers_into_parts_that_overlap():
+    whole = torch.zeros(6)
+    dist.all_gather([whole[0:4], whole[2:6]], torch.full((4,), float(dist.get_rank())))  # <- here
+    return whole
+
+
+@mistake(
+    ranks=2, error="TensorError", blames=(0, 1), says="the output shares memory with the input", plain=Outcome.PASSES
+)  # fmt: skip
+def all_to_all_in_place():
+    """What arrives lies where what is still to be sent has been."""
+    x = torch.arange(200_000.0)
+    dist.all_to_all_single(x, x)  # <- here
+    return x
+
+
+@mistake(ranks=2, error="TensorError", blames=(0, 1), says="a nested tensor can't travel", plain=Outcome.RAISES)
+def reduces_a_nested_tensor():
+    x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    dist.all_reduce(x)  # <- here
+
+
+@mistake(ranks=2, error="TensorError", blames=(0, 1), says="a sparse tensor can't travel", plain=Outcome.RAISES)
+def reduces_compressed_rows():
+    x = torch.eye(3).to_sparse_csr()
+    dist.all_reduce(x)  # <- here
+
+
+@mistake(
+    ranks=2, error="TensorError", blames=(0, 1), says="gloo has no collectives of float8_e4m3fn", plain=Outcome.RAISES,
+    args=("sum",),
+)  # fmt: skip
+@mistake(
+    ranks=2, error="TensorError", blames=(0, 1), says=r"can travel as x\.view\(torch\.uint8\)", plain=Outcome.RAISES,
+    args=("gather",),
+)  # fmt: skip
+def collectives_of_eight_bits(how):
+    """Messages of them arrive."""
+    x = torch.ones(2).to(torch.float8_e4m3fn)
+    if how == "sum":
+        dist.all_reduce(x)  # <- here
+    else:
+        dist.all_gather_single(torch.zeros(4).to(torch.float8_e4m3fn), x)  # <- here

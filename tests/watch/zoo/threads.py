@@ -1,5 +1,6 @@
 """Collectives from a second thread: row 52 of the bug zoo, and kin."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -262,3 +263,11 @@ def one_rank_receives_before_a_group_is_made():
     if dist.get_rank() == 0:
         dist.recv(torch.zeros(2), src=1)  # <- here
     dist.new_group()  # <- here
+
+
+@mistake(row=52, ranks=2, error="DeadlockError", blames=(0, 1), says=["deadlock", "asyncio"], plain=Outcome.HANGS)
+def an_event_loop_waits_for_threads_that_wait_for_each_other():
+    async def main():
+        await asyncio.to_thread(dist.recv, torch.zeros(2), 1 - dist.get_rank())  # <- here
+
+    asyncio.run(main())  # <- here

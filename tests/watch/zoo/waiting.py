@@ -169,3 +169,11 @@ def waits_again_for_the_requests_of_the_last_step():
                 request.wait()  # <- here
         elif rank == 0:
             dist.send(torch.ones(4), dst=1)
+
+
+@mistake(row=12, ranks=2, error="RequestError", blames=(0, 1), says="never waited for", plain=Outcome.PASSES)
+def coalesced_calls_never_waited_for():
+    xs = [torch.ones(3), torch.ones(2)]
+    with dist.distributed_c10d._coalescing_manager(async_ops=True):  # <- here
+        for x in xs:
+            dist.all_reduce(x)

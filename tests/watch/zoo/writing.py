@@ -344,3 +344,11 @@ def numpy_writes_before_the_last_poll():
     view += 1
     while not request.is_completed():  # <- here
         pass
+
+
+@mistake(row=14, ranks=2, error="RequestError", blames=(0, 1), says="modified before", plain=Outcome.PASSES)
+def images_in_channels_last_written_before_wait():
+    x = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    request = dist.all_reduce(x, async_op=True)
+    x.zero_()  # <- here
+    request.wait()
