@@ -103,7 +103,7 @@ def time(plans: Mapping[str, Prediction], *, title: str = "") -> Picture:
     for row, (name, plan) in enumerate(plans.items()):
         said = f"{seconds_text(float(plan.seconds))}, MFU {float(plan.mfu):.0%}{'' if plan.fits else ', does not fit'}"
         _say(axes, float(plan.seconds), row, said, longest, bold=name == best)
-    axes.set_xlim(0, 1.3 * longest)
+    axes.set_xlim(0, (1.3 if len(fitting) == len(plans) else 1.5) * longest)
     time_axis(axes, longest)
     return picture
 
