@@ -13,9 +13,8 @@
 
 Of a pipeline's ranks the first has most in flight and the table of tokens, the last has the head, and where layers do
 not divide the second has more of them than either: the fullest of the three counts. In a V the first rank has both
-ends. Activations are those of
-Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards and flash attention in the same
-way.
+ends. Activations are those of Korthikanti et al. 2022 (arXiv:2205.05198), term by term, and of gated feed-forwards and
+flash attention in the same way.
 """
 
 from collections.abc import Mapping

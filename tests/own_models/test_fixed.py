@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference.cluster import Cluster
+from reference.data_parallel.gradient_sync import DataParallel
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 
@@ -47,15 +48,24 @@ def change(model: nn.Module, how: str) -> None:
             model.blocks[1].weight.requires_grad = True
 
 
-def complaint(make: Callable, how: str) -> str:
-    """What is said in the micro-batch after the change; the one before went well."""
-    model = TANGLED.model()
+def wrapped(make: Callable, model: nn.Module, precision: str = "fp64") -> DataParallel:
+    """Some of its parameters are not used, which two forms want to be told."""
     options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
-    form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **options)
+    return make(model, dist.group.WORLD, precision=PRECISIONS[precision], **options)
+
+
+def take_step(form: DataParallel, model: nn.Module) -> None:
     with form.micro_batch(last=True):
         TANGLED.loss(model, 0, 0, 1).backward()
     form.reduce_gradients()
     form.end_step()
+
+
+def complaint(make: Callable, how: str) -> str:
+    """What is said in the micro-batch after the change; the one before went well."""
+    model = TANGLED.model()
+    form = wrapped(make, model)
+    take_step(form, model)
     change(model, how)
     with pytest.raises(BadInput) as error, form.micro_batch(last=True):
         TANGLED.loss(model, 1, 0, 1).backward()
@@ -72,12 +82,9 @@ def test_a_change_after_wrapping_is_named(two: Cluster, how: str) -> None:
 def without_parameters(make: Callable) -> None:
     model = TANGLED.model()
     model.dropout = nn.Dropout(0.1)
-    options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
-    form = make(model, dist.group.WORLD, precision=PRECISIONS["fp64"], **options)
+    form = wrapped(make, model)
     model.dropout, model.criterion = nn.Dropout(0.2), nn.CrossEntropyLoss()
-    with form.micro_batch(last=True):
-        TANGLED.loss(model, 0, 0, 1).backward()
-    form.reduce_gradients()
+    take_step(form, model)
 
 
 def test_modules_without_parameters_may_come_and_go(two: Cluster) -> None:
@@ -100,12 +107,8 @@ def write(model: nn.Module, how: str) -> None:
 def written(make: Callable, how: str) -> str:
     """What is said where values are written that the masters do not know; a step before went well."""
     model = TANGLED.model()
-    options = {"unused": True} if make in (ENGINES["naive"], ENGINES["DDP"]) else {}
-    form = make(model, dist.group.WORLD, precision=PRECISIONS["bf16"], **options)
-    with form.micro_batch(last=True):
-        TANGLED.loss(model, 0, 0, 1).backward()
-    form.reduce_gradients()
-    form.end_step()
+    form = wrapped(make, model, "bf16")
+    take_step(form, model)
     with pytest.raises(BadInput) as error:
         write(model, how)
         with form.micro_batch(last=True):
@@ -141,10 +144,7 @@ def converted() -> str:
     model = TANGLED.model()
     form = ENGINES["ZeRO-2"](model, dist.group.WORLD, precision=PRECISIONS["fp64"])
     model.load_state_dict(TANGLED.model().state_dict())  # in place: nothing moves
-    with form.micro_batch(last=True):
-        TANGLED.loss(model, 0, 0, 1).backward()
-    form.reduce_gradients()
-    form.end_step()
+    take_step(form, model)
     model.float()
     with pytest.raises(BadInput) as error, form.micro_batch(last=True):
         pass
