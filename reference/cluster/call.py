@@ -283,7 +283,7 @@ class RunningCall:
         else:
             error = reports.faults[min(causes or reports.faults)]
         left = self.supervisor.left_waiting() if self.supervisor else ""
-        left = left or verdict.waiting(self.ranks.stacks(reports.silent))
+        left = left or verdict.left(self.ranks.stacks(reports.silent))
         error.details += (left,) if left else ()
         return error
 

@@ -95,20 +95,23 @@ def from_exit(rank: int, status: int, stack: list[frames.Frame], last_call: str 
     return RankDied(kind, what, rank=rank, file=where.file, line=where.line, call=last_call)
 
 
-def waiting(stacks: Mapping[int, list[frames.Frame]]) -> str:
-    """Which ranks were left where, in one line: `left waiting: rank 0 at ring.py:17 in recv, …`."""
-    groups: dict[str, list[int]] = {}
+def left(stacks: Mapping[int, list[frames.Frame]]) -> str:
+    """Which ranks were left where, in one line: `left waiting: rank 0 at ring.py:17 in recv; not finished: …`.
+
+    One that is in no function of torch.distributed may wait, or compute: it has not finished, whatever it does.
+    """
+    said: dict[str, dict[str, list[int]]] = {"left waiting": {}, "not finished": {}}
     for rank, stack in stacks.items():
         blamed = frames.own(stack)
-        if not blamed.file:
-            continue
-        inside = communication(stack)
-        where = f"{frames.display(blamed.file)}:{blamed.line}" + (f" in {inside}" if inside else "")
-        groups.setdefault(where, []).append(rank)
-    if not groups:
-        return ""
-    parts = [f"rank{'s' * (len(r) > 1)} {', '.join(map(str, r))} at {where}" for where, r in groups.items()]
-    return "left waiting: " + "; ".join(parts)
+        if blamed.file:
+            inside = communication(stack)
+            where = f"{frames.display(blamed.file)}:{blamed.line}" + (f" in {inside}" if inside else "")
+            said["left waiting" if inside else "not finished"].setdefault(where, []).append(rank)
+    return "; ".join(f"{what}: {_places(places)}" for what, places in said.items() if places)
+
+
+def _places(places: Mapping[str, list[int]]) -> str:
+    return "; ".join(f"rank{'s' * (len(r) > 1)} {', '.join(map(str, r))} at {where}" for where, r in places.items())
 
 
 def communication(stack: list[frames.Frame]) -> str:
@@ -154,5 +157,5 @@ def out_of_time(
         hint = f"it still imports {module}: Cluster(..., preload=[{module!r}]) does so before the first call"
     elif not busy and not watched:
         hint = "every rank that runs waits for another: Cluster(..., watch=True) names the reason"
-    details = [line for line in (limit, hint, waiting(others)) if line]
+    details = [line for line in (limit, hint, left(others)) if line]
     return TimeLimit("time limit", *details, rank=rank, file=where.file, line=where.line, call=call)

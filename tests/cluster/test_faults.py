@@ -420,6 +420,21 @@ def test_those_who_wait_are_named(clusters):
         clusters(3).run(on, 1, exception)
 
 
+def test_who_computes_is_not_said_to_wait(clusters):
+    def program() -> None:
+        dist.barrier()
+        if dist.get_rank() == 2:
+            while True:
+                pass
+        on(1, exception)
+
+    with pytest.raises(RemoteException) as caught:
+        clusters(3).run(program)
+    where = r"\S*test_faults\.py:\d+"
+    left = f"left waiting: rank 0 at {where} in barrier; not finished: rank 2 at {where}"
+    assert re.fullmatch(left, caught.value.details[-1])
+
+
 def test_those_who_only_notice_a_death_are_not_blamed(clusters):
     def wait() -> None:
         dist.recv(torch.empty(1), 3)
