@@ -20,6 +20,10 @@ import torch.distributed as dist
 
 from reference.errors import BadInput
 
+# torch asks a name server for the name of whoever is at the other end of a connection, and the store answers nobody
+# meanwhile. Where a packet of that is lost, a resolver waits for 5 s, for which members would not wait for each other.
+os.environ.setdefault("RES_OPTIONS", "timeout:1")
+
 OUT_OF_REACH = (dist.DistNetworkError, dist.DistStoreError)
 Connect = Callable[[float], dist.TCPStore]
 """Makes a client of the store, whose questions may take so many seconds. Raises one of OUT_OF_REACH."""
