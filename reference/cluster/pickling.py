@@ -9,7 +9,9 @@ import importlib
 import io
 import os
 import pickle
+import queue
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +40,9 @@ def _send_by_value(module: str) -> None:
         cloudpickle.register_pickle_by_value(found)
 
 
+_PUBLIC = {id(queue.SimpleQueue): (queue, "SimpleQueue"), id(threading.Lock): (threading, "Lock")}
+"""Where ranks are to look for what names another module as its own: there the watch has replaced it."""
+
 _ATOMS = {type(None), bool, int, float, str}  # there is nothing in them that needs our pickler
 _known_classes: weakref.WeakSet[type] = weakref.WeakSet()  # that have left from here, or have arrived
 
@@ -52,6 +57,8 @@ class _Pickler(cloudpickle.Pickler):
 
         if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj and type(obj) is not ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch's `config` modules: they refuse to be pickled
+        if id(obj) in _PUBLIC:
+            return getattr, _PUBLIC[id(obj)]
         if isinstance(obj, FunctionType | type):
             _send_by_value(obj.__module__)
         if isinstance(obj, type):

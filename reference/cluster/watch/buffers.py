@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...trace import Op, frames
 from ...trace.calls import Call
-from .flights import Flights, OpenCall
+from .flights import Flights, OpenCall, Rows
 from .gradients import Gradients
 from .swallowed import unnoticed
 
@@ -153,16 +153,16 @@ class TouchGuard(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _LOOKS_ONLY:
             return func(*args, **kwargs)
-        index = args[1] if name in ("__getitem__", "__setitem__") else None
+        whole, index = _part(name, args)
+        parts = {id(whole): index}
         written = _written(name, args, kwargs)
         for tensor in written:
-            if flight := self.flights.touched(tensor, writes=True, index=index):
+            if flight := self.flights.touched(tensor, writes=True, index=parts.get(id(tensor))):
                 raise self.accuse(flight, "modified")
             self.flights.note(tensor, writes=True)
         ids = {id(tensor) for tensor in written}
         reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
-        part = {id(args[0]): index} if name == "__getitem__" else {}
-        found = ((t, self.flights.touched(t, writes=False, index=part.get(id(t)))) for t in reads)
+        found = ((t, self.flights.touched(t, writes=False, index=parts.get(id(t)))) for t in reads)
         disturbed = [(t, flight) for t, flight in found if flight]
         result = func(*args, **kwargs)
         for tensor, flight in disturbed:
@@ -185,6 +185,25 @@ def _written(name: str, args: Any, kwargs: Any) -> list[Tensor]:
     in_place = name in _WRITES or (name.endswith("_") and not name.endswith("__"))
     first = [args[0]] if in_place and args and isinstance(args[0], Tensor) else []
     return first + list(_tensors((kwargs.get("out"),), {}))
+
+
+def _part(name: str, args: Any) -> tuple[Tensor | None, Any]:
+    """The tensor of which a function reads or writes a part only, and its index as in `tensor[index]`."""
+    match name, args:
+        case "__getitem__" | "__setitem__", (Tensor() as whole, Tensor() as numbers, *_) if _counts(numbers):
+            return whole, Rows(0, numbers)
+        case "__getitem__" | "__setitem__", (Tensor() as whole, index, *_):
+            return whole, index
+        case "index_select" | "index_add_" | "index_copy_" | "index_fill_", (Tensor() as whole, int(dim), numbers, *_):
+            return whole, Rows(dim, numbers)
+        case "embedding", (Tensor() as one, Tensor() as other, *_):  # of torch, and of nn.functional
+            return (other, Rows(0, one)) if _counts(one) else (one, Rows(0, other))
+    return None, None
+
+
+def _counts(numbers: Tensor) -> bool:
+    """True for a tensor that can say which rows are meant, not for a mask."""
+    return not numbers.is_floating_point() and numbers.dtype not in (torch.bool, torch.uint8)
 
 
 def _tensors(args: Any, kwargs: Any) -> Iterator[Tensor]:

@@ -275,7 +275,7 @@ def idle(thread: threading.Thread) -> bool:
     if frame is None or not _rests(frame):
         return False
     while frame is not None and _rests(frame):
-        if frame.f_code.co_name in ("start", "asleep") or frame.f_locals.get("timeout") not in (None, -1):
+        if frame.f_code.co_name in ("start", "_sleep") or frame.f_locals.get("timeout") not in (None, -1):
             return False
         frame = frame.f_back
     return True

@@ -3,6 +3,7 @@
 import ctypes
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any
@@ -202,14 +203,37 @@ def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:
     return value
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A part of a tensor: slices along one dim, by their numbers."""
+
+    dim: int
+    numbers: Tensor
+
+    def near(self, tensor: Tensor, flight: OpenCall) -> Iterator[Tensor]:
+        """Those between whose first and last element something is in flight."""
+        first, last = bounds(tensor.select(self.dim, 0))
+        numbers = self.numbers.detach().flatten().long().remainder(tensor.shape[self.dim])
+        ahead = numbers * (tensor.stride(self.dim) * tensor.element_size())
+        near = (first + ahead < flight.end) & (last + ahead >= flight.start)
+        return (tensor.select(self.dim, number) for number in numbers[near].unique().tolist())
+
+
+def bounds(tensor: Tensor) -> tuple[int, int]:
+    """The addresses of the first and the last element of a tensor."""
+    first = tensor.data_ptr()
+    steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return first, first + steps * tensor.element_size()
+
+
 def overlaps(tensor: Tensor, flight: OpenCall, index: Any = None) -> bool:
     """True where an element of `tensor`, or of `tensor[index]`, lies in the memory of a flight."""
-    first = tensor.data_ptr()
-    last = first + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)) * (
-        tensor.element_size()
-    )
+    first, last = bounds(tensor)
     if last < flight.start or first >= flight.end:
         return False
+    if isinstance(index, Rows):
+        with DisableTorchFunction():
+            return any(overlaps(row, flight) for row in index.near(tensor, flight))
     if _basic(index):
         with DisableTorchFunction():
             return overlaps(tensor[index], flight)

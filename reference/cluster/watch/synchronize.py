@@ -104,6 +104,40 @@ class _SimpleQueue(queue.SimpleQueue):
     """One whose methods can be replaced."""
 
 
+class _Now:
+    """Who hears at present what orders threads."""
+
+    order: Order | None = None
+
+
+def replace_for_good() -> None:
+    """Replace what has no methods in Python that could be replaced while someone listens.
+
+    For good, since code may take it by name before that: `from queue import SimpleQueue`, at the top of its module.
+    """
+    if queue.SimpleQueue is _SimpleQueue:
+        return
+    queue.SimpleQueue = _SimpleQueue  # type: ignore[misc]
+    for name in ("Lock", "RLock"):
+        setattr(threading, name, _lock(getattr(threading, name)))
+    time.sleep = partial(_sleep, time.sleep)
+
+
+def _lock(make: Callable[[], Any]) -> type:
+    class Lock:  # a class, as in Python 3.13
+        def __new__(cls) -> Any:
+            return _Lock(make(), _Now.order) if _Now.order else make()
+
+    return Lock
+
+
+def _sleep(sleep: Callable[[float], None], seconds: float) -> None:
+    sleep(seconds)
+    if _Now.order:
+        frame = sys._getframe(1)
+        _Now.order.sleeps(frame.f_code, frame.f_lasti)
+
+
 _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
     (threading.Event, "set", _gives),
     (threading.Event, "wait", _takes),
@@ -140,7 +174,7 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
 @contextmanager
 def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
     """Report to `order` what orders threads, and run each thread that starts inside within `around()`."""
-    start, alive, sleep = threading.Thread.start, threading.Thread.is_alive, time.sleep
+    start, alive = threading.Thread.start, threading.Thread.is_alive
     memory = order.memory or order
 
     def started(self: threading.Thread) -> None:
@@ -166,25 +200,13 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
             order.takes(self)
         return living
 
-    def asleep(seconds: float) -> None:
-        sleep(seconds)
-        frame = sys._getframe(1)
-        order.sleeps(frame.f_code, frame.f_lasti)
-
     with ExitStack() as stack:
         for owner, name, wrap in _SYNCHRONIZE:
             stack.enter_context(replaced(owner, name, _wrapped(order, getattr(owner, name), wrap)))
-        stack.enter_context(replaced(queue, "SimpleQueue", _SimpleQueue))
-        for name in ("Lock", "RLock"):
-            stack.enter_context(replaced(threading, name, partial(_locked, getattr(threading, name), order)))
+        stack.enter_context(replaced(_Now, "order", order))
         stack.enter_context(replaced(threading.Thread, "start", started))
         stack.enter_context(replaced(threading.Thread, "is_alive", is_alive))
-        stack.enter_context(replaced(time, "sleep", asleep))
         yield
-
-
-def _locked(make: Callable[[], Any], order: Order) -> _Lock:
-    return _Lock(make(), order)
 
 
 def _wrapped(order: Order, method: Callable[..., Any], wrap: Around) -> Callable[..., Any]:

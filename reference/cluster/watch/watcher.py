@@ -32,7 +32,7 @@ from .patches import replaced, watched_groups
 from .posted_calls import report_of, text_of
 from .replicas import Replica
 from .swallowed import noticed, unnoticed
-from .synchronize import ordered_threads
+from .synchronize import ordered_threads, replace_for_good
 from .uses import result_used
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
@@ -52,6 +52,7 @@ class Watcher(Recorder):
         self._channel = channel
         self._process = os.getpid()
         self._reporting = threading.Lock()
+        replace_for_good()
         self._forget()
 
     def _forget(self) -> None:

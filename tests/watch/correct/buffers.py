@@ -5,6 +5,7 @@ import io
 import numpy
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from tests.watch.cases import correct
 
@@ -43,6 +44,26 @@ def rows_around_the_one_in_flight():
     x[2:, :2].add_(1)
     finish(requests)
     assert even == 6 + 38 and x[1].sum() == 0
+
+
+@correct(2)
+def chosen_rows_beside_those_in_flight():
+    """Rows that numbers in a tensor choose, by each function that takes such numbers."""
+    table, low, high = torch.ones(600_000, 4), torch.tensor([0, 1]), torch.tensor([500_000, 599_999])
+    requests = start_exchange(torch.zeros(2, 4), table[2:4])
+    for rows in (
+        table[low],
+        table.index_select(0, high),
+        nn.functional.embedding(low, table),
+        torch.embedding(table, low),
+    ):
+        assert rows.sum() == 8
+    table[high] = 2.0
+    table.index_add_(0, low, torch.ones(2, 4))
+    table.index_fill_(0, low, 3.0)
+    table.index_copy_(0, low, torch.ones(2, 4))
+    finish(requests)
+    assert table[:4].sum() == 8 and table[-1].sum() == 8
 
 
 @correct(2)

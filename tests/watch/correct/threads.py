@@ -7,6 +7,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from multiprocessing.pool import ThreadPool
+from queue import SimpleQueue
+from threading import Lock, RLock
 
 import torch
 import torch.distributed as dist
@@ -383,3 +385,30 @@ def a_command_that_a_thread_waits_for():
     dist.recv(x, src=peer)
     thread.join()
     assert x == 1
+
+
+@correct(2, args=("queue",))
+@correct(2, args=("lock",))
+@correct(2, args=("reentrant lock",))
+def what_was_imported_by_name(how):
+    """What orders threads is the same by whatever name: here each was taken from its module before the watch began."""
+    if dist.get_rank() == 0:
+        return dist.send(torch.ones(2), dst=1)
+    x, begun, done = torch.zeros(2), threading.Event(), SimpleQueue()
+    lock = RLock() if how == "reentrant lock" else Lock()
+
+    def receive():
+        with lock:
+            begun.set()
+            dist.recv(x, src=0)
+        done.put(True)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    begun.wait()
+    if how == "queue":
+        done.get()
+    else:
+        lock.acquire()
+    assert x.sum() == 2
+    thread.join()

@@ -106,6 +106,49 @@ def irecv_buffer_read_before_wait(how):
     blames=(1,),
     says=r"unfilled until wait\(\)",
     plain=Outcome.PASSES,
+    args=("index_select",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("embedding",),
+)
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+    args=("index",),
+)
+def chosen_rows_read_before_wait(how):
+    """Of a large table some rows arrive, and one of them is among those that numbers choose."""
+    table, chosen = torch.zeros(600_000, 4), torch.tensor([0, 3, 500_000])
+    if dist.get_rank() == 0:
+        return dist.send(torch.ones(2, 4), dst=1)
+    request = dist.irecv(table[2:4], src=0)
+    if how == "index_select":
+        seen = table.index_select(0, chosen)  # <- here
+    elif how == "embedding":
+        seen = torch.nn.functional.embedding(chosen, table)  # <- here
+    else:
+        seen = table[chosen]  # <- here
+    request.wait()
+    return seen
+
+
+@mistake(
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
 )
 def integers_read_before_wait():
     """There is no NaN among the integers to give the early reader away."""
