@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 from reference.errors import BadInput
 
-# torch asks a name server for the name of whoever is at the other end of a connection, and the store answers nobody
-# meanwhile. Where a packet of that is lost, a resolver waits for 5 s, for which members would not wait for each other.
+# torch asks a name server for the name at the other end of each connection, and its store answers no question then.
+# Where a packet of that is lost, a resolver waits for 5 s, for which members would not wait for each other.
 os.environ.setdefault("RES_OPTIONS", "timeout:1")
 
 OUT_OF_REACH = (dist.DistNetworkError, dist.DistStoreError)

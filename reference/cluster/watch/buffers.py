@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...trace import Op, frames
 from ...trace.calls import Call
-from .flights import Flights, OpenCall, Rows
+from .flights import ChosenRows, Flights, OpenCall
 from .gradients import Gradients
 from .swallowed import unnoticed
 
@@ -191,13 +191,13 @@ def _part(name: str, args: Any) -> tuple[Tensor | None, Any]:
     """The tensor of which a function reads or writes a part only, and its index as in `tensor[index]`."""
     match name, args:
         case "__getitem__" | "__setitem__", (Tensor() as whole, Tensor() as numbers, *_) if _counts(numbers):
-            return whole, Rows(0, numbers)
+            return whole, ChosenRows(0, numbers)
         case "__getitem__" | "__setitem__", (Tensor() as whole, index, *_):
             return whole, index
         case "index_select" | "index_add_" | "index_copy_" | "index_fill_", (Tensor() as whole, int(dim), numbers, *_):
-            return whole, Rows(dim, numbers)
+            return whole, ChosenRows(dim, numbers)
         case "embedding", (Tensor() as one, Tensor() as other, *_):  # of torch, and of nn.functional
-            return (other, Rows(0, one)) if _counts(one) else (one, Rows(0, other))
+            return (other, ChosenRows(0, one)) if _counts(one) else (one, ChosenRows(0, other))
     return None, None
 
 

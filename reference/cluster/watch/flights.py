@@ -204,7 +204,7 @@ def _exchanged(value: Any, others: dict[int, Tensor]) -> Any:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ChosenRows:
     """A part of a tensor: slices along one dim, by their numbers."""
 
     dim: int
@@ -231,7 +231,7 @@ def overlaps(tensor: Tensor, flight: OpenCall, index: Any = None) -> bool:
     first, last = bounds(tensor)
     if last < flight.start or first >= flight.end:
         return False
-    if isinstance(index, Rows):
+    if isinstance(index, ChosenRows):
         with DisableTorchFunction():
             return any(overlaps(row, flight) for row in index.near(tensor, flight))
     if _basic(index):

@@ -105,7 +105,7 @@ class _SimpleQueue(queue.SimpleQueue):
 
 
 class _Now:
-    """Who hears at present what orders threads."""
+    """The order of the call that is being watched, if any is."""
 
     order: Order | None = None
 
