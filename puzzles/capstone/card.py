@@ -12,6 +12,7 @@ import torch
 
 from reference.cluster import Cluster, ClusterError, EachRank, RankError
 from reference.config import TrainConfig
+from reference.errors import BadInput
 from reference.oracle import Record, one_process, relative_difference
 from reference.trace import Trace
 
@@ -135,14 +136,15 @@ def layouts(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[f
 def constant(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[float, float]:
     """A learning rate of zero."""
     found = cluster.run(controls.still, machine, functions)
-    spread = (max(each["losses"]) - min(each["losses"]) for each in found)
-    return max(*spread, *(each["moved"] for each in found)), 0.0
+    losses, moved = (torch.tensor([each[name] for each in found], dtype=torch.float64) for name in ("losses", "moved"))
+    return float(torch.cat([losses.amax(1) - losses.amin(1), moved]).max()), 0.0  # a NaN, if there is one
 
 
 def learnt(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[float, float]:
     """One batch by heart."""
     found = cluster.run(controls.by_heart, machine, functions)
-    return max(each["losses"][-1] / each["losses"][0] for each in found), HALF_OF_IT
+    losses = torch.tensor([each["losses"] for each in found], dtype=torch.float64)
+    return float((losses[:, -1] / losses[:, 0]).max()), HALF_OF_IT
 
 
 def resumed(cluster: Cluster, machine: Machine, functions: Functions) -> tuple[float, float]:
@@ -193,6 +195,13 @@ def holds(go: Callable[..., tuple[float, float]], *given: Any) -> bool:
     return found is not None and found <= limit
 
 
+def failing_alone(
+    names: Sequence[str], go: Callable[..., Any], cluster: Cluster, machine: Machine, functions: Functions
+) -> tuple[str, ...]:
+    """Those of these pieces with which a control fails though all others are the reference's."""
+    return tuple(name for name in names if not holds(go, cluster, machine, {name: functions[name]}))
+
+
 def to_blame(go: Callable[..., Any], cluster: Cluster, machine: Machine, functions: Functions) -> tuple[str, ...]:
     """Whose code makes a control fail: each piece alone, all others the reference's.
 
@@ -201,9 +210,8 @@ def to_blame(go: Callable[..., Any], cluster: Cluster, machine: Machine, functio
     mine = seated_in(machine.name, functions)
     if not mine or not holds(go, cluster, machine, {}):
         return ()
-    alone = [name for name in mine if not holds(go, cluster, machine, {name: functions[name]})]
-    if alone:
-        return tuple(alone)
+    if alone := failing_alone(mine, go, cluster, machine, functions):
+        return alone
     others = [{each: functions[each] for each in mine if each != name} for name in mine]
     return tuple(name for name, rest in zip(mine, others, strict=True) if holds(go, cluster, machine, rest))
 
@@ -214,7 +222,7 @@ def control(
     """Run one.
 
     Args:
-        known: to blame for what has failed before: they are not looked for again where the control holds without them.
+        known: to blame for what has failed before: where the control holds without them, no others are looked at.
     """
     machine = MACHINES[engine]
     found, limit, said = attempt(go, cluster, machine, functions)
@@ -223,7 +231,8 @@ def control(
     suspects = [each for each in seated_in(engine, functions) if each in known]
     without = {each: function for each, function in functions.items() if each not in known}
     if suspects and holds(go, cluster, machine, without):
-        return Result(name, engine, found, limit, said, tuple(suspects))
+        alone = failing_alone(suspects, go, cluster, machine, functions) if len(suspects) > 1 else ()
+        return Result(name, engine, found, limit, said, alone or tuple(suspects))
     return Result(name, engine, found, limit, said, to_blame(go, cluster, machine, functions))
 
 
@@ -330,9 +339,14 @@ def card_of(
             except (RankError, ClusterError) as error:
                 ledger[engine] = (" ".join(str(error).split())[:WORDS],)
     scale = {}
-    if costs and not known:
-        with ranks(REPLICAS) as eight:
-            scale = step_of_64(functions, eight)
+    if costs and all(result.holds for result in results):
+        # What no engine has run may be wrong, and an order of too few actions would be fast.
+        proven = {name: functions[name] for engine in engines for name in seated_in(engine, functions)}
+        try:
+            with ranks(REPLICAS) as eight:
+                scale = step_of_64(proven, eight)
+        except (RankError, ClusterError, BadInput) as error:
+            say(f"no step of 64 GPUs: {' '.join(str(error).split())[:WORDS]}")
     return Card(
         filled(functions), refused or {}, tuple(results), ledger, tuple(measured), scale, time.monotonic() - began
     )

@@ -55,8 +55,8 @@ def still(machine: Machine, functions: Functions) -> dict[str, Any]:
     before = gather_full(training.form)
     losses, _ = steps(training, 0, STEPS, reread=True)
     after = gather_full(training.form)
-    moved = max((float((after[name] - before[name]).abs().max()) for name in before or ()), default=0.0)
-    return {"losses": losses, "moved": moved}
+    moved = torch.stack([(after[name] - before[name]).abs().max() for name in before]).max()  # a NaN, if there is one
+    return {"losses": losses, "moved": float(moved)}
 
 
 def by_heart(machine: Machine, functions: Functions) -> dict[str, Any]:

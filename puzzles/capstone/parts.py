@@ -96,13 +96,13 @@ class Counted:
 
 def parts_of(machine: Machine, functions: Mapping[str, Function], calls: Counter[str]) -> Parts:
     """What these functions make of an engine: each takes its seat, if the engine has that one."""
-    from .seats import SEATS
+    from .seats import SEATS, filled
 
-    parts = Parts()
+    parts, taken = Parts(), filled(functions)
     for seat in SEATS:
-        taken = next((name for name in seat.puzzles if name in functions), None)
-        if taken is not None and machine.name in seat.engines:
-            seat.take(Counted(taken, functions[taken], calls), parts)
+        if seat.name in taken and machine.name in seat.engines:
+            name = taken[seat.name]
+            seat.take(Counted(name, functions[name], calls), parts)
     return parts
 
 

@@ -66,8 +66,15 @@ def ordered(function: Callable[..., Any], p: int, m: int) -> list[list[str]]:
 
 
 def own_order(function: Callable[..., Any], cluster: Cluster, p: int, m: int) -> Schedule:
-    """What a learner's function orders p ranks to compute; it is called on walled-in ranks."""
-    return Pipe.straight(range(p), m).schedule(cluster.run(ordered, function, p, m)[0])
+    """What a learner's function orders p ranks to compute; it is called on walled-in ranks.
+
+    Raises:
+        BadInput: if that is no step of training.
+    """
+    pipe = Pipe.straight(range(p), m)
+    schedule = pipe.schedule(cluster.run(ordered, function, p, m)[0])
+    pipe.prove(schedule)
+    return schedule
 
 
 def schedules(functions: Mapping[str, Any], cluster: Cluster, p: int, m: int) -> dict[str, Schedule]:
@@ -82,6 +89,9 @@ def step_of_64(functions: Mapping[str, Any], eight: Cluster) -> dict[str, float]
     Args:
         functions: a learner's, by puzzle.
         eight: as many ranks.
+
+    Raises:
+        BadInput: if an order is no step of training.
     """
     job = Job(preset(MODEL), GpuCluster(gpu("h100"), GPUS), sequence=TOKENS, batch=WINDOWS)
     predicted = predict(job, Layouts(pp=STAGES, dp=REPLICAS))

@@ -45,6 +45,8 @@ def capstone(
 
     if unknown := [name for name in engine or () if name not in MACHINES]:
         raise BadInput(f"there is no engine {unknown[0]!r}: there are {', '.join(MACHINES)}")
+    if challenges and (engine or json):
+        raise BadInput(f"{'--engine' if engine else '--json'} is for the card: --challenges shows a table instead")
     home = course_of(course)
     found = texts.of_folder(puzzles, seats.KNOWN) if puzzles else texts.of_history(home, seats.KNOWN)
     if challenges:

@@ -34,16 +34,15 @@ def python_of(name: str, framework: Framework) -> str:
     """The Python that runs a framework.
 
     Raises:
-        BadInput: if its environment is not there yet, or was made for other versions.
+        BadInput: if its environment is not there yet, or not whole, or was made for other versions.
     """
     if not framework.packages:
         return sys.executable
     home = folder(framework.environment or name)
-    python = home / "bin" / "python"
-    if not python.exists():
+    python, pinned = home / "bin" / "python", home / "constraints.txt"
+    if not (python.exists() and pinned.exists()):
         raise BadInput(f"{framework.title} has an environment of its own: `rankwise frameworks setup {name}` makes it")
-    pinned = home / "constraints.txt"
-    if not pinned.exists() or pinned.read_text(encoding="utf-8") != pins():
+    if pinned.read_text(encoding="utf-8") != pins():
         made = f"{framework.title} was set up for other versions than {pins().split()}"
         raise BadInput(f"{made}: `rm -r {home}` and `rankwise frameworks setup {name}` make it anew")
     show_project(home)
@@ -104,14 +103,15 @@ def create(name: str, framework: Framework) -> Path:
     if not (home / "bin" / "python").exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     show_project(home)
-    pinned = home / "constraints.txt"
-    pinned.write_text(pins(), encoding="utf-8")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(home / "bin" / "python")]
-    if not framework.packages:
-        return home
-    wanted = [*framework.flags, *framework.packages]
-    done = subprocess.run([*pip, "install", "--quiet", "-c", str(pinned), *wanted], capture_output=True, text=True)
-    if done.returncode:
-        *_, last = done.stderr.strip().splitlines() or ["no word of why"]
-        raise BadInput(f"{framework.title} could not be installed: {last}")
+    pinned, begun = home / "constraints.txt", home / "constraints.begun"
+    pinned.unlink(missing_ok=True)  # it is there once all is installed
+    begun.write_text(pins(), encoding="utf-8")
+    if framework.packages:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(home / "bin" / "python")]
+        wanted = ["install", "--quiet", "-c", str(begun), *framework.flags, *framework.packages]
+        done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
+        if done.returncode:
+            *_, last = done.stderr.strip().splitlines() or ["no word of why"]
+            raise BadInput(f"{framework.title} could not be installed: {last}")
+    begun.replace(pinned)
     return home

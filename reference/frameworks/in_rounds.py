@@ -51,7 +51,7 @@ def clients(course: "Course") -> list[float]:
         model = course.model()
         vector_to_parameters(weights.clone(), model.parameters())
         optimizer = course.optimizer(model.parameters())
-        for step in range(begin, begin + course.inner_steps):
+        for step in range(begin, min(begin + course.inner_steps, course.steps)):
             tokens, targets = course.of_client(step, client)
             optimizer.zero_grad()
             loss = course.loss(model(tokens), targets)

@@ -115,14 +115,19 @@ def _saved(name: str, tensor: Tensor, state: Mapping[str, Mapping[str, Tensor]],
 
 
 def unlike(some: Contents, others: Contents) -> list[str]:
-    """In what two checkpoints differ that hold parameters, moments and a step: names, where a bit is another one."""
+    """In what two checkpoints differ: names of tensors with another bit, dtype or shape, and the step."""
     named = [
         {**parameters, **{f"{word}.{name}": x for word, held in state.items() for name, x in held.items()}}
         for parameters, state, _ in (some, others)
     ]
     kept, found = named
-    differing = [name for name in kept.keys() & found.keys() if not torch.equal(kept[name], found[name])]
+    differing = [name for name in kept.keys() & found.keys() if not _same_bits(kept[name], found[name])]
     return [*sorted({*differing, *(kept.keys() ^ found.keys())}), *(["the step"] if some[2] != others[2] else [])]
+
+
+def _same_bits(some: Tensor, other: Tensor) -> bool:
+    one, two = (x.contiguous().flatten().view(torch.uint8) for x in (some, other))
+    return (some.dtype, some.shape) == (other.dtype, other.shape) and torch.equal(one, two)
 
 
 def to_torch(place: Path | str, model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path | str) -> None:

@@ -46,9 +46,10 @@ def to_deepspeed(
     Raises:
         BadInput: if a tensor is not in float32.
     """
-    for name, parameter in parameters.items():
-        if parameter.dtype is not torch.float32:
-            raise BadInput(f"DeepSpeed holds masters in float32, and {name} is in {parameter.dtype}: train in float32")
+    for held in (parameters, *state.values()):
+        for name, tensor in held.items():
+            if tensor.dtype is not torch.float32:
+                raise BadInput(f"DeepSpeed holds masters in float32, and {name} is in {tensor.dtype}: train in float32")
     tag = f"global_step{step}"
     home = Path(folder, tag, "zero")
     for name, parameter in parameters.items():
@@ -67,21 +68,28 @@ def from_deepspeed(folder: Path | str) -> Contents:
     """What a universal checkpoint of DeepSpeed's holds, as `moving.ours` has it.
 
     Raises:
-        BadInput: if the folder has none.
+        BadInput: if the folder has none, or lacks a part of it.
     """
     latest = Path(folder, LATEST)
     if not latest.exists():
         advice = "`python -m deepspeed.checkpoint.ds_to_universal` makes one of what DeepSpeed has saved"
         raise BadInput(f"{folder} holds no universal checkpoint: {advice}")
     tag = latest.parent / latest.read_text(encoding="utf-8").strip()
-    model = torch.load(next(tag / name for name in MODEL if (tag / name).exists()), weights_only=True)
+    described = [tag / name for name in MODEL if (tag / name).exists()]
+    if not described:
+        raise BadInput(f"{tag} lacks {' and '.join(MODEL)}, one of which each checkpoint has")
+    model = torch.load(described[0], weights_only=True)
     parameters: dict[str, Tensor] = {}
     state: dict[str, dict[str, Tensor]] = {}
-    for name, shape in {name: shape for group in model["param_shapes"] for name, shape in group.items()}.items():
+    shapes = {name: shape for group in model["param_shapes"] for name, shape in group.items()}
+    for name, shape in shapes.items():
         for path in (tag / "zero" / name).glob("*.pt"):
             if path.stem != "step":
                 into = parameters if path.stem == MASTER else state.setdefault(path.stem, {})
                 into[name] = _tensor(path).view(shape)
+    for word, held in {MASTER: parameters, **state}.items():
+        if missing := sorted(shapes.keys() - held.keys()):
+            raise BadInput(f"{tag / 'zero'} lacks {word}.pt of {', '.join(missing)}")
     return parameters, state, model["global_steps"]
 
 

@@ -55,9 +55,13 @@ def to_names(parameters: Mapping[str, Tensor], config: GPTConfig) -> dict[str, T
     """Our parameters, or as many moments, by Megatron's names: [...] outside of blocks, [L, ...] of all blocks.
 
     Raises:
-        BadInput: for a model that Megatron's plain layers are not: with experts, biases or without a gate.
+        BadInput: for a model that Megatron's plain layers are not: with experts, biases or without a gate; or if the
+            parameters are those of another model.
     """
     require_llama(config)
+    rows = {name: len(parameter) for name, parameter in parameters.items()}
+    if differing := sorted({name for name, _ in rows.items() ^ _rows_of_all(config).items()}):
+        raise BadInput(f"this is another model: it differs in {len(differing)} parameters, such as {differing[0]}")
     found = {f"{theirs}.weight": parameters[f"{our}.weight"] for theirs, our in _outside(config).items()}
     for theirs, parts in STACKED.items():
         layers = [[parameters[f"blocks.{i}.{part}.weight"] for part in parts] for i in range(config.layers)]
@@ -77,8 +81,12 @@ def from_names(tensors: Mapping[str, Tensor], config: GPTConfig) -> dict[str, Te
         raise BadInput(f"this is no checkpoint of Megatron's with such a model: it lacks {', '.join(missing)}")
     found = {f"{our}.weight": tensors[f"{theirs}.weight"] for theirs, our in _outside(config).items()}
     for theirs, parts in STACKED.items():
-        for i, layer in enumerate(tensors[f"{LAYERS}{theirs}"]):
-            pieces = parted(layer, [_rows(part, config) for part in parts], _groups(theirs, config))
+        layers, rows = tensors[f"{LAYERS}{theirs}"], [_rows(part, config) for part in parts]
+        if layers.shape[:2] != (config.layers, sum(rows)):
+            wanted = f"{config.layers} layers of {sum(rows)} rows"
+            raise BadInput(f"{LAYERS}{theirs} is of another model: {list(layers.shape)} instead of {wanted}")
+        for i, layer in enumerate(layers):
+            pieces = parted(layer, rows, _groups(theirs, config))
             found |= {f"blocks.{i}.{part}.weight": piece for part, piece in zip(parts, pieces, strict=True)}
     return found
 
@@ -165,6 +173,13 @@ def require_llama(config: GPTConfig) -> None:
 
 def _outside(config: GPTConfig) -> dict[str, str]:
     return {theirs: our for theirs, our in WHOLE.items() if not (config.tied and our == "head")}
+
+
+def _rows_of_all(config: GPTConfig) -> dict[str, int]:
+    parts = [part for parts in STACKED.values() for part in parts]
+    in_blocks = {f"blocks.{i}.{part}.weight": _rows(part, config) for i in range(config.layers) for part in parts}
+    outside = {our: config.width if our == "norm" else config.vocabulary for our in _outside(config).values()}
+    return in_blocks | {f"{our}.weight": rows for our, rows in outside.items()}
 
 
 def _groups(name: str, config: GPTConfig) -> int:

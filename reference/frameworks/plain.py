@@ -11,7 +11,6 @@ orders of additions then differ by about 1e-15 in a step, and a forgotten gradie
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -86,4 +85,4 @@ def one_process(course: Course) -> list[float]:
 
 def with_experts(**options: object) -> Course:
     """The same run of the model with experts."""
-    return partial(Course, config=EXPERTS)(**options)
+    return Course(EXPERTS, **options)

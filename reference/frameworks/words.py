@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 from reference.errors import BadInput
@@ -75,9 +76,10 @@ def look_up(word: Word) -> str:
         options = {flag: action for action in get_args_parser()._actions for flag in action.option_strings}
         return _of(word, {flag: action.default for flag, action in options.items()})
     module, _, path = word.place.partition(":")
-    found = import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
+    try:
+        found = attrgetter(path)(import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"{word.place} is not there: {error}") from None
     return _of(word, {name: each.default for name, each in inspect.signature(found).parameters.items()})
 
 

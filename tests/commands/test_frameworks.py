@@ -68,4 +68,6 @@ def test_a_run_that_ends_otherwise_than_the_catalogue_says_is_a_failure() -> Non
     assert not is_unexpected(FeatureRow("torch", "ddp", 2, 1, apart=0.0, bound=bound))
     assert is_unexpected(FeatureRow("torch", "ddp", 2, 1, apart=1e-3, bound=bound))
     assert is_unexpected(FeatureRow("torch", "ddp", 2, 1, error="it broke"))
+    assert not is_unexpected(FeatureRow("megatron", "sp", 2, 1, error="Torch not compiled with CUDA enabled"))
+    assert is_unexpected(FeatureRow("megatron", "sp", 2, 1, error="it took longer than 600 s"))
     assert not is_unexpected(FeatureRow("fairscale", "sharded", 2, 1, apart=1e-1, bound=bound))

@@ -38,6 +38,14 @@ def test_other_versions_are_refused_with_what_to_do(home: Path) -> None:
         environments.python_of("small", SMALL)
 
 
+def test_what_pip_has_not_installed_to_its_end_is_not_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no network"))
+    with pytest.raises(BadInput, match="could not be installed: no network"):
+        environments.create("small", SMALL)
+    with pytest.raises(BadInput, match="`rankwise frameworks setup small` makes it"):
+        environments.python_of("small", SMALL)
+
+
 def test_one_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(BadInput, match="frameworks setup small"):

@@ -154,6 +154,14 @@ def test_what_differs_is_named() -> None:
     assert moving.unlike(some, (*others[:2], 8)) == ["exp_avg.norm.weight", "head.weight", "the step"]
 
 
+def test_equal_numbers_in_other_bits_differ_and_a_nan_is_like_itself() -> None:
+    some = contents_of(DENSE)
+    some[0]["norm.weight"] = torch.tensor([0.0, 1.0, torch.nan])
+    assert moving.unlike(some, some) == []
+    for other in (torch.tensor([-0.0, 1.0, torch.nan]), some[0]["norm.weight"].double(), torch.zeros(3)):
+        assert moving.unlike(some, ({**some[0], "norm.weight": other}, *some[1:])) == ["norm.weight"]
+
+
 def test_to_deepspeed_and_back(tmp_path: Path) -> None:
     given = contents_of(DENSE)
     moving_deepspeed.to_deepspeed(*given, tmp_path)
@@ -165,6 +173,26 @@ def test_deepspeed_has_no_checkpoint_of_float64(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"in float32, and embedding.weight is in torch.float64"):
         moving_deepspeed.to_deepspeed(*contents_of(DENSE, torch.float64), tmp_path)
     with pytest.raises(BadInput, match="ds_to_universal"):
+        moving_deepspeed.from_deepspeed(tmp_path)
+    parameters, state, step = contents_of(DENSE)
+    state["exp_avg"] = {name: x.double() for name, x in state["exp_avg"].items()}
+    with pytest.raises(BadInput, match=r"is in torch\.float64"):
+        moving_deepspeed.to_deepspeed(parameters, state, step, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("zero/norm.weight/fp32.pt", "lacks fp32.pt of norm.weight"),
+        ("zero/embedding.weight/exp_avg.pt", "lacks exp_avg.pt of embedding.weight"),
+        ("*_model_states.pt", "lacks mp_rank_00_model_states.pt"),
+    ],
+)
+def test_a_checkpoint_of_deepspeed_that_lacks_a_part_is_refused(gone: str, said: str, tmp_path: Path) -> None:
+    moving_deepspeed.to_deepspeed(*contents_of(DENSE), tmp_path)
+    for path in (tmp_path / "global_step7").glob(gone):
+        path.unlink()
+    with pytest.raises(BadInput, match=said):
         moving_deepspeed.from_deepspeed(tmp_path)
 
 
@@ -220,6 +248,15 @@ def test_what_megatron_cannot_hold_is_refused(tmp_path: Path) -> None:
     checkpoint.dcp.save({"model": {}}, checkpoint_id=tmp_path, no_dist=True)
     with pytest.raises(BadInput, match="no optimizer by names"):
         moving_megatron.from_megatron(tmp_path, DENSE)
+
+
+@pytest.mark.parametrize("other", [{"layers": 2}, {"layers": 6}, {"kv_heads": 4}, {"hidden": 64}], ids=str)
+def test_another_model_is_refused_in_both_directions(other: dict[str, int]) -> None:
+    parameters, *_ = contents_of(DENSE)
+    with pytest.raises(BadInput, match="another model"):
+        moving_megatron.to_names(parameters, replace(DENSE, **other))
+    with pytest.raises(BadInput, match="another model"):
+        moving_megatron.from_names(moving_megatron.to_names(parameters, DENSE), replace(DENSE, **other))
 
 
 @pytest.mark.long

@@ -145,6 +145,8 @@ def test_clients_count_by_their_examples_and_alike_ones_that_take_one_step_are_o
     uneven = Course(steps=6, inner_steps=3, clients=(6, 2))
     others = replace(uneven, clients=(2, 6)), replace(uneven, inner_steps=2)
     assert all(relative_difference(one_process(other), one_process(uneven)) > 1e-3 for other in others)
+    cut = replace(uneven, steps=4)  # in its second round
+    assert one_process(cut) == one_process(uneven)[:4]
 
 
 @pytest.mark.long

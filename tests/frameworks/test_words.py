@@ -35,9 +35,11 @@ def test_each_flag_is_there_in_the_environment_of_its_framework(framework: str) 
 def test_a_flag_that_is_gone_or_has_another_default_is_found() -> None:
     gone = words.Word("x", "torch", "x", "torch.distributed.fsdp:fully_shard", "reshard", "None")
     changed = words.Word("x", "torch", "x", "torchrun", "--max-restarts", "3")
-    found = words.wrong([gone, changed])
+    nowhere = [words.Word("x", "torch", "x", place, "reshard") for place in ("torch.gone:f", "torch:gone")]
+    found = words.wrong([gone, changed, *nowhere])
     assert "has no reshard" in found[0]
     assert found[1] == "torchrun --max-restarts: the default is 0, not 3"
+    assert [line.partition(" is not there")[0] for line in found[2:]] == ["torch.gone:f", "torch:gone"]
 
 
 def test_our_words_are_fields_with_a_value_that_they_take() -> None:

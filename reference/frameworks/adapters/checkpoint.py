@@ -42,7 +42,7 @@ def losses(course: Course, feature: str) -> Iterator[float]:
 
 
 def with_restart(course: Course, half: int) -> Iterator[float]:
-    """Saved after each step; the last rank dies once, at half of the way."""
+    """Saved once, at half of the way; there the last rank dies, once."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = sharded(course.model(), "fsdp2")
     optimizer = course.optimizer(model.parameters())
