@@ -24,7 +24,8 @@ class Compressed(Replicated):
     """A model whose gradients are summed by a compressor.
 
     Args:
-        model, group, precision, unused: as for `Replicated`.
+        model, group, precision: as for `Replicated`.
+        unused: likewise; but what is remembered of a parameter arrives in steps, too, in which no rank has used it.
         make: the compressor of these ranks.
         bucket_bytes: of parameters whose gradients travel together while backward still computes; inf for all of them,
             at its end.
@@ -67,6 +68,13 @@ class Compressed(Replicated):
         """As for `Replicated`. What a step that failed has sent must arrive before its buffers serve again."""
         self._finish()
         super().end_step()
+
+    def _used(self) -> dict[nn.Parameter, bool]:
+        used = super()._used()
+        if not self.unused:
+            return used
+        remembered = {each.part.name for each in self.remembered}
+        return {parameter: here or self._names[parameter] in remembered for parameter, here in used.items()}
 
     @torch.no_grad()
     def _finish(self) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from reference.collectives.communicator import Communicator
+from reference.errors import BadInput
 
 from .memory import WithResiduals
 
@@ -43,9 +44,14 @@ class DeMo(WithResiduals):
         communicator: n ranks.
         kept: how many coefficients of each piece a rank sends.
         decay: of the momentum, b.
+
+    Raises:
+        BadInput: for none, or more than a piece has.
     """
 
     def __init__(self, communicator: Communicator, kept: int = 4, decay: float = 0.9) -> None:
+        if not 1 <= kept <= PIECE:
+            raise BadInput(f"DeMo sends 1 to {PIECE} coefficients of a piece, not {kept}")
         super().__init__(communicator)
         self.kept, self.decay = kept, decay
 

@@ -12,7 +12,8 @@ rounded at once, their largest is noted on the way, and after the step one messa
 
 Tensors of a layer are spread over all ranks that have the layer, tokens here and features there: not over other stages
 of a pipeline, which are not asked. The first step has no past, and multiplies in full. A number that has grown beyond
-the past is cut off; one that is not finite is not remembered, since no scale would come of it for 16 steps.
+the past is cut off; one that is not finite is not remembered, since no scale would come of it for 16 steps; and where
+all were zero, as gradients are behind weights of zero, a scale that follows from that would lose the first others.
 
 Micikevicius et al. 2022, "FP8 formats for deep learning" (2209.05433), section 3.
 """
@@ -69,7 +70,7 @@ class PastScales:
         if self.communicator.size() > 1:
             self.communicator.all_reduce(agreed, dist.ReduceOp.MAX)
         for key, largest in zip(keys, torch.maximum(agreed, known).tolist(), strict=True):
-            if isfinite(largest):
+            if isfinite(largest) and largest > 0:
                 self._remember(key, [*self.history.get(key, ()), largest])
         self.forget()
 

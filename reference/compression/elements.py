@@ -60,7 +60,11 @@ class Element:
         """
         step = self.step(x)
         steps = x / step
-        rounded = steps.round() if seed is None else (steps + chance(x.shape, seed)).floor()
+        if seed is None:
+            rounded = steps.round()
+        else:
+            below = steps.floor()  # steps + chance may be rounded to the next integer, and steps - below is not
+            rounded = below + (steps - below + chance(x.shape, seed)).floor()
         return (rounded * step).clamp_(-self.largest, self.largest)
 
     def round_up(self, x: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ def chance(shape: Sequence[int], seed: int) -> Tensor:
 
     A hash of 32 bits (the finaliser of MurmurHash3, Appleby 2011); its upper 24 bits are what float32 can hold.
     """
-    x = torch.arange(math.prod(shape), dtype=torch.int64) + seed * 0x9E3779B9 & _MASK
+    x = torch.arange(math.prod(shape), dtype=torch.int64) + (seed * 0x9E3779B9 & _MASK) & _MASK
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> shift)) * factor & _MASK
     return ((x ^ (x >> 16)) >> 8).float().mul_(2.0**-24).view(shape)

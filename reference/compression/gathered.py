@@ -45,7 +45,7 @@ class EightBits:
         for unit, largest in zip(units, mine, strict=True):
             for piece in unit.layout.pieces(unit.communicator.rank()):
                 if piece.begin < piece.end:
-                    largest[piece.index] = piece.within(unit.shard).abs().amax()
+                    largest[piece.index] = piece.within(unit.shard).to(unit.full.dtype).abs().amax()
         if not mine:
             return
         known = torch.cat(mine)
@@ -59,7 +59,8 @@ class EightBits:
         scales = self._scales[unit]
         own = torch.zeros(unit.layout.shard, dtype=self.numbers.dtype, device=unit.shard.device)
         for piece in unit.layout.pieces(unit.communicator.rank()):
-            piece.within(own).copy_(codes(piece.within(unit.shard), scales[piece.index], self.numbers))
+            mine = piece.within(unit.shard).to(unit.full.dtype).to(scales.dtype)  # as the layer computes with it
+            piece.within(own).copy_(codes(mine, scales[piece.index], self.numbers))
         whole = torch.empty(unit.layout.numel, dtype=torch.uint8, device=own.device)
         arrived = unit.communicator.start_all_gather(own.view(torch.uint8), whole)
 

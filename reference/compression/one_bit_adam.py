@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from reference.collectives.communicator import Communicator
 from reference.data_parallel.gradient_sync import ParameterShard
+from reference.errors import BadInput
 
 from .memory import all_reduce_bytes, elements, spread
 from .signs import OneBit, cut
@@ -45,6 +46,9 @@ class OneBitAdam(torch.optim.Optimizer):
         parameters: to update.
         lr, betas, eps, weight_decay: as for AdamW.
         freeze_after: so many steps are exact.
+
+    Raises:
+        BadInput: if none is exact: the variance would not be known.
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class OneBitAdam(torch.optim.Optimizer):
         freeze_after: int = 100,
         **more: Any,
     ) -> None:
+        if freeze_after < 1:
+            raise BadInput(f"a variance is learned in 1 step or more, not in {freeze_after}")
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "freeze_after": freeze_after}
         super().__init__(parameters, options | more)
 
@@ -65,12 +71,14 @@ class OneBitAdam(torch.optim.Optimizer):
         return step < self.defaults["freeze_after"]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor] | None = None) -> None:
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update each parameter that has a gradient, or in a 1-bit step the momentum."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
+        return loss
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         state, (b1, b2) = self.state[parameter], group["betas"]
@@ -106,9 +114,14 @@ class ZeroOneAdam(OneBitAdam):
     Args:
         parameters, lr, betas, eps, weight_decay: as for `OneBitAdam`; there is nothing after which all is frozen.
         kappa: so many exact steps follow each other at one distance, before the distance doubles.
+
+    Raises:
+        BadInput: if there is none at a distance.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, kappa: int = 16, **options: Any) -> None:
+        if kappa < 1:
+            raise BadInput(f"1 exact step or more follow each other at one distance, not {kappa}")
         super().__init__(parameters, lr, kappa=kappa, **options)
 
     def is_exact(self, step: int) -> bool:
@@ -146,7 +159,8 @@ class OneBitLamb(OneBitAdam):
         gradient = (state["exp_avg"] - b1 * before) / (1 - b1)
         state["fresh"].lerp_(gradient.square(), 1 - b2)
         roots = (state[name].sqrt() + group["eps"] for name in ("exp_avg_sq", "fresh"))
-        change = float(torch.div(*roots).max())
+        ratios = torch.div(*roots)[state["exp_avg_sq"] > 0]  # an element that is masked says nothing
+        change = float(ratios.max()) if len(ratios) else 1.0
         last = state["change"]
         state["change"] = min(max(min(max(change, 0.5), 4.0), 0.9 * last), 1.1 * last)
         return state["average"] * state["change"]

@@ -49,7 +49,8 @@ def stochastic_round(x: Tensor, chance: Tensor) -> Tensor:
         x: any numbers.
         chance: of the same shape, equally distributed from 0 to below 1.
     """
-    return (x + chance).floor()
+    below = x.floor()  # x + chance may be rounded to the next integer, where x is large, and x - below is not
+    return below + (x - below + chance).floor()
 
 
 def reduce_scatter_once(x: Tensor, block: int, largest: int, group: ProcessGroup) -> Tensor:

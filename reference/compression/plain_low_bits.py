@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from reference.dtypes import accumulator
+
 
 @dataclass(frozen=True)
 class EightBitNumbers:
@@ -42,8 +44,9 @@ OCTAVE = 16  # steps
 
 def scale_of(amax: Tensor, numbers: EightBitNumbers) -> Tensor:
     """The smallest power of two with which numbers up to `amax` do not overflow; 1 for zeros, NaN for NaN and inf."""
-    mantissa, exponent = torch.frexp(amax / numbers.largest)  # of 0.5 to below 1
-    exponent = (exponent - (mantissa == 0.5).int()).clamp(min=-100)  # whose reciprocal is finite, too
+    mantissa, exponent = torch.frexp(amax.to(accumulator(amax.dtype)) / numbers.largest)  # of 0.5 to below 1
+    lowest = -24 if amax.dtype is torch.float16 else -100  # the least that float16 has; the reciprocal is finite, too
+    exponent = (exponent - (mantissa == 0.5).int()).clamp(min=lowest)
     scale = torch.ldexp(torch.ones_like(amax), exponent)
     return torch.where(amax.isfinite(), torch.where(amax > 0, scale, 1.0), torch.nan)
 
@@ -106,7 +109,8 @@ class DelayedScale:
 
     What grows faster than the history knows overflows, and is cut off at the largest number: `margin` powers of two are
     left free for that. Under an average of 8 bits one step of such numbers is rarely noticed, which is the trouble.
-    In the first step there is no past, and nothing is rounded. What is not finite is not remembered.
+    In the first step there is no past, and nothing is rounded. What is not finite is not remembered, and zero is not:
+    no scale comes of it.
 
     Args:
         numbers: of 8 bits.
@@ -123,7 +127,7 @@ class DelayedScale:
 
     def round(self, x: Tensor) -> Tensor:
         """`x` as codes with the scale of the past say it; the largest of it is noted for later."""
-        self._now = max(self._now, float(x.abs().amax()))
+        self._now = float(torch.maximum(x.abs().amax(), x.new_tensor(self._now)))  # NaN, if one of them is
         if not self.history:
             return x
         scale = scale_of(torch.tensor(max(self.history), dtype=x.dtype), self.numbers) * 2.0**self.margin
@@ -132,7 +136,7 @@ class DelayedScale:
     def end_step(self, amax: float | None = None) -> None:
         """Remember the step's largest number: of all ranks that have a part of the tensor, if `amax` says it."""
         largest = self._now if amax is None else amax
-        if isfinite(largest):
+        if isfinite(largest) and largest > 0:
             self.history.append(largest)
         self._now = 0.0
 

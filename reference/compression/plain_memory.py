@@ -40,10 +40,11 @@ def sum_with_feedback(
 
 def top_k(x: Tensor, k: int) -> Tensor:
     """`x` with zeros in all places but those of its k largest magnitudes."""
-    places = x.flatten().abs().topk(k).indices
-    kept = torch.zeros_like(x)
-    kept.view(-1)[places] = x.flatten()[places]
-    return kept
+    flat = x.flatten()
+    places = flat.abs().topk(k).indices
+    kept = torch.zeros_like(flat)
+    kept[places] = flat[places]
+    return kept.view_as(x)
 
 
 def signs(x: Tensor) -> Tensor:

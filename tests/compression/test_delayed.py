@@ -11,7 +11,8 @@ import torch.distributed as dist
 from rankwise import on_rank
 from reference.choices import LinearNumbers, Outer, Recompute
 from reference.cluster import Cluster
-from reference.compression.delayed import STEPS
+from reference.collectives.default import over
+from reference.compression.delayed import GRADIENT, STEPS, PastScales
 from reference.config import TrainConfig
 from reference.memory.precision import PRECISIONS
 from reference.models import PRESETS
@@ -113,6 +114,22 @@ def test_what_is_not_finite_is_forgotten_and_evaluation_is_not_noted(clusters: C
         assert {name: list(values) for name, values in training.scales.history.items()} == before
 
     clusters(2).run(remembers)
+
+
+def test_the_first_gradients_are_not_lost_where_there_were_zeros(clusters: Clusters) -> None:
+    """Behind a head of zeros; with the scale for zeros, numbers below 2^-17 would be zeros."""
+
+    def on_rank() -> None:
+        layer = torch.nn.Linear(2, 2)
+        scales = PastScales({layer: "layer"}, over(dist.group.WORLD))
+        scales.round(layer, GRADIENT, torch.zeros(3))
+        scales.end_step()
+        small = torch.full((3,), 1e-6)
+        assert torch.equal(scales.round(layer, GRADIENT, small), small)
+        scales.end_step()
+        assert scales.round(layer, GRADIENT, small).all()
+
+    clusters(2).run(on_rank)
 
 
 def test_it_learns_nearly_what_16_bits_learn() -> None:

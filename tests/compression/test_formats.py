@@ -8,7 +8,7 @@ from torch import Tensor
 
 from reference.compression import plain
 from reference.compression.elements import E4M3, E5M2, INT8, Element, chance
-from reference.compression.fast.tiles import TILE, TILED
+from reference.compression.fast.tiles import TILE, TILED, Tiled
 from reference.compression.formats import FORMATS, HUGE, TINY, Scaled, ScaleKind
 from reference.errors import BadInput
 
@@ -120,9 +120,31 @@ def test_chance_is_of_the_seed_and_the_place() -> None:
     assert torch.corrcoef(torch.stack((one, other, one.roll(1))))[0, 1:].abs().max() < 5 / 100
 
 
-def test_integers_are_not_quantised() -> None:
+def test_chance_leaves_a_number_that_is_there() -> None:
+    """100 and nearly 1 are 101 in float32."""
+    nearly = torch.tensor([1 - 2.0**-24])
+    assert plain.stochastic_round(torch.tensor([100.0]), nearly) == 100
+    assert plain.stochastic_round(torch.tensor([2.0**20 + 0.25]), torch.tensor([0.74])) == 2**20
+    assert INT8.round(torch.full((1 << 21,), 100.0), seed=1).eq(100).all()
+
+
+def test_a_seed_is_any_integer() -> None:
+    assert chance((100,), 1 << 62).unique().numel() > 90
+    assert torch.equal(chance((3,), (1 << 32) + 5), chance((3,), 5))
+
+
+@pytest.mark.parametrize("formats", [FORMATS, TILED], ids=["plainly", "in tiles"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_integers_are_not_quantised(formats: dict[str, Scaled], dtype: torch.dtype) -> None:
     with pytest.raises(BadInput, match="send it as it is"):
-        FORMATS["int8"].encode(torch.arange(3))
+        formats["int8"].encode(torch.arange(3, dtype=dtype))
+
+
+def test_a_block_may_be_longer_than_a_tile() -> None:
+    x = normal(3 * TILE)
+    payload = Tiled(INT8, 2 * TILE).encode(x)
+    assert torch.equal(payload, Scaled(INT8, 2 * TILE).encode(x))
+    assert torch.equal(Tiled(INT8, 2 * TILE).decode(payload, len(x)), Scaled(INT8, 2 * TILE).decode(payload, len(x)))
 
 
 @pytest.mark.parametrize("name", FORMATS)

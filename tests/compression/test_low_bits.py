@@ -61,6 +61,14 @@ def test_any_plan_learns_what_one_process_learns(clusters: Clusters, plan: Plan,
     assert max(difference.values()) < EXACT, difference
 
 
+@pytest.mark.parametrize("kind", [LinearNumbers.FP8, LinearNumbers.INT8])
+def test_shards_are_rounded_as_the_layer_rounds_in_16_bits(clusters: Clusters, kind: LinearNumbers) -> None:
+    """Of 30 numbers in bf16 one is between two of fp8, and goes another way than it did in float32."""
+    config = replace(CONFIG, linear=kind, precision=PRECISIONS["bf16"])
+    replicas, shards = (clusters(2).run(on_rank.record, config, Plan(form))[0] for form in (FORMS.DDP, FORMS.FSDP))
+    assert max(largest_difference(shards, replicas).values()) < 1e-5
+
+
 def test_parts_of_a_gradient_are_not_rounded(clusters: Clusters) -> None:
     """With more ranks than heads of keys: a sum of rounded parts is not the rounded sum."""
     refused = clusters(4).run(on_rank.train_or_refuse, CONFIG, Path("unused"), Plan(tensor_parallel=4), None)
@@ -129,6 +137,21 @@ def test_nothing_finite_comes_from_what_is_not(numbers: EightBitNumbers) -> None
     assert nan.isnan().all() and inf.isnan().all()
 
 
+@pytest.mark.parametrize("amax", [1e-1, 3.5e-5, 1e-5, 1e-7])
+def test_a_scale_in_float16_has_room_too(amax: float) -> None:
+    """Where amax / 448 is so small that float16 has few bits for it, or none."""
+    x = torch.tensor([amax, amax / 3, -amax / 2]).half()
+    assert torch.equal(rows(x, FP8), rows(x.float(), FP8).half()) and x.any() and rows(x, FP8).any()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_kernel_has_room_for_all_sums_of_codes(dtype: torch.dtype, size: float) -> None:
+    """32 times 64 · 64 is more than float16 has."""
+    x, weight = torch.full((3, 32), size, dtype=dtype), torch.full((48, 32), size, dtype=dtype)
+    assert torch.allclose(ByKernel.apply(x, weight, INT8), linear(x, weight, INT8), rtol=2**-7, atol=0)
+
+
 def test_kernels_of_int8_give_the_same() -> None:
     generator = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(*s, generator=generator, requires_grad=True) for s in ((3, 5, 32), (48, 32)))
@@ -167,6 +190,17 @@ def test_a_delayed_scale_overflows_when_numbers_grow() -> None:
     other = DelayedScale(FP8, steps=4)
     other.load_state_dict(late.state_dict())
     assert other.history == late.history and list(late.history) == [1.0, 16.0]
+
+
+@pytest.mark.parametrize("noted", [[torch.nan, 1.0], [1.0, torch.nan], [torch.inf], [0.0]])
+def test_what_no_scale_comes_of_is_not_remembered(noted: list[float]) -> None:
+    scale = DelayedScale(FP8)
+    for number in noted:
+        scale.round(torch.tensor([0.0, number]))
+    scale.end_step()
+    assert not scale.history
+    small = torch.full((3,), 1e-6)
+    assert torch.equal(scale.round(small), small)
 
 
 def test_rounding_by_chance_is_right_on_average() -> None:

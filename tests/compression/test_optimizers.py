@@ -16,6 +16,7 @@ from reference.compression.memory import Known
 from reference.compression.one_bit_adam import Momenta, MomentumSum, OneBitAdam, OneBitLamb, ZeroOneAdam
 from reference.compression.signs import chunk_length
 from reference.data_parallel.gradient_sync import ParameterShard
+from reference.errors import BadInput
 from reference.oracle import relative_difference
 
 from .sums import SHAPES, gradient
@@ -62,17 +63,40 @@ def on_ranks(name: str) -> tuple[Parameters, list[int]]:
     return {each: p.detach() for each, p in parameters.items()}, formulas
 
 
-def adam_in_one_process(n: int, is_exact: Callable[[int], bool]) -> Parameters:
-    """The papers' algorithm, line by line, for 1-bit Adam and for the variance of 0/1 Adam."""
+class LambFactors:
+    """What 1-bit LAMB multiplies the steps of one parameter by, line by line."""
+
+    def __init__(self) -> None:
+        self.average, self.fresh, self.last = None, None, 1.0
+
+    def __call__(self, x: Tensor, update: Tensor, before: Tensor, m: Tensor, v: Tensor, exact: bool) -> float:
+        if exact:
+            now = float((x.norm() / update.norm()).clamp(0.01, 10))
+            self.average = now if self.average is None else 0.9 * self.average + 0.1 * now
+            self.fresh = v
+            return now
+        self.fresh = 0.95 * self.fresh + 0.05 * ((m - 0.9 * before) / 0.1).square()
+        change = float(((v.sqrt() + 1e-8) / (self.fresh.sqrt() + 1e-8))[v > 0].max().clamp(0.5, 4))
+        self.last = min(max(change, 0.9 * self.last), 1.1 * self.last)
+        return self.average * self.last
+
+
+def always_one() -> Callable[..., float]:
+    return lambda *_: 1.0
+
+
+def in_one_process(n: int, is_exact: Callable[[int], bool], factors: Callable[[], Callable[..., float]]) -> Parameters:
+    """The papers' algorithm, line by line: 1-bit Adam, the variance of 0/1 Adam, and with factors 1-bit LAMB."""
     found = {}
     for name, parameter in first_values().items():
         x = parameter.detach().flatten()
         m, v, learned = torch.zeros_like(x), torch.zeros_like(x), 0
+        factor = factors()
         length = chunk_length(x.numel(), n)
         residuals = [torch.zeros_like(x) for _ in range(n)]
         servers = [torch.zeros_like(x)[i * length : (i + 1) * length] for i in range(n)]
         for step in range(STEPS):
-            gradients = [masked(name, rank, step).flatten() for rank in range(n)]
+            gradients, before = [masked(name, rank, step).flatten() for rank in range(n)], m
             if is_exact(step):
                 whole = torch.stack(gradients).sum(0)
                 m, v, learned = 0.9 * m + 0.1 * whole, 0.95 * v + 0.05 * whole.square(), learned + 1
@@ -84,16 +108,18 @@ def adam_in_one_process(n: int, is_exact: Callable[[int], bool]) -> Parameters:
                 for each, zero in zip(servers, (v == 0).split(length), strict=False):
                     each[zero] = 0
             root = (v / (1 - 0.95**learned)).sqrt() + 1e-8
-            x = x - 0.01 * (m / (1 - 0.9 ** (step + 1)) / root + 0.1 * x)
+            update = m / (1 - 0.9 ** (step + 1)) / root + 0.1 * x
+            x = x - 0.01 * factor(x, update, before, m, v, is_exact(step)) * update
         found[name] = x.view(SHAPES[name])
     return found
 
 
-@pytest.mark.parametrize("name", ["1-bit Adam", "0/1 Adam"])
+@pytest.mark.parametrize("name", MAKERS)
 def test_four_ranks_equal_one_process_in_both_phases(clusters: Callable[..., Cluster], name: str) -> None:
     found, trace = clusters(4).trace(on_ranks, name)
     exact = MAKERS[name](first_values().values(), **OPTIONS).is_exact
-    for each, wanted in adam_in_one_process(4, exact).items():
+    factors = LambFactors if name == "1-bit LAMB" else always_one
+    for each, wanted in in_one_process(4, exact, factors).items():
         assert relative_difference(found[0][0][each], wanted) < EXACT, each
         assert all(torch.equal(found[0][0][each], other[each]) for other, _ in found)
     assert trace.bytes_sent == [sum(formulas) for _, formulas in found]
@@ -110,6 +136,32 @@ def test_exact_steps_are_those_of_adamw() -> None:
         for optimizer in pairs:
             optimizer.step()
     assert all(relative_difference(ours[name].detach(), theirs[name].detach()) < EXACT for name in SHAPES)
+
+
+def test_a_step_asks_a_closure_for_gradients() -> None:
+    x = nn.Parameter(torch.ones(3))
+    optimizer = OneBitAdam([x], lr=0.1, weight_decay=0.0)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        x.square().sum().backward()
+        return x.detach().sum()
+
+    assert optimizer.step(loss) == 3
+    assert x.detach() == pytest.approx(torch.full((3,), 0.9))
+
+
+def test_what_would_never_end_or_begin_is_refused() -> None:
+    for make, said in (
+        (partial(OneBitAdam, freeze_after=0), "in 1 step or more, not in 0"),
+        (partial(OneBitLamb, freeze_after=0), "in 1 step or more, not in 0"),
+        (partial(ZeroOneAdam, kappa=0), "at one distance, not 0"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            make(first_values().values(), lr=0.1)
+    for kept in (0, PIECE + 1):
+        with pytest.raises(BadInput, match=f"1 to 64 coefficients of a piece, not {kept}"):
+            DeMo(None, kept=kept)
 
 
 def test_lamb_goes_on_with_the_factors_that_it_had(clusters: Callable[..., Cluster]) -> None:

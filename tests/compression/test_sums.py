@@ -91,6 +91,11 @@ def test_a_column_that_has_vanished_begins_anew(ranks: Cluster) -> None:
     assert first == 0 and min(others) > 0
 
 
+def test_the_largest_are_found_however_they_lie() -> None:
+    x = torch.tensor([[1.0, -5.0], [3.0, 2.0]]).T
+    assert plain_memory.top_k(x, 2).tolist() == [[0, 3], [-5, 0]]
+
+
 def test_columns_are_orthonormal_or_zero() -> None:
     columns = torch.randn(2, 30, 4, dtype=torch.float64)
     columns[0, :, 2] = columns[0, :, 0] + columns[0, :, 1]  # depends on those before it

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from rankwise import on_rank
 from reference.choices import MOMENTUM_TRAVELS, Compress, Optimizer
 from reference.cluster import Cluster
+from reference.compression.compressed import Compressed
+from reference.compression.low_rank import PowerSGD
+from reference.compression.signs import OneBit
+from reference.compression.sparse import TopK
 from reference.config import TrainConfig
 from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
@@ -69,6 +75,34 @@ def test_without_its_residuals_it_would_not(clusters: Clusters, short_text: Path
 
     kept, forgot = (clusters(2).run(losses, forgets)[0] for forgets in (False, True))
     assert kept[:4] == forgot[:4] and kept[4] != forgot[4]
+
+
+MAKERS = {"top-k": partial(TopK, share=0.25), "one-bit": OneBit, "powersgd": partial(PowerSGD, rank=1)}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_what_is_left_of_a_parameter_arrives_in_steps_that_do_not_use_it(clusters: Clusters, make: Callable) -> None:
+    def lost() -> float:
+        model = nn.ModuleList(nn.Linear(6, 6, bias=False) for _ in range(2)).double()
+        form = Compressed(model, dist.group.WORLD, make, PRECISIONS["fp64"], unused=True)
+        part, x = form.parts[1], torch.randn(8, 6, dtype=torch.float64)
+        arrived, brought = torch.zeros(6, 6, dtype=torch.float64), torch.zeros(6, 6, dtype=torch.float64)
+        for step in range(3):
+            form.begin_step()
+            with form.micro_batch(last=True):
+                (model[0](x).sum() + (model[1](x).square().sum() if step == 0 else 0)).backward()
+            if step == 0:
+                brought += 2 * (x @ model[1].weight.detach().T).T @ x
+            form.reduce_gradients()
+            arrived += part.master.grad
+            form.end_step()
+        for each in form.remembered:
+            if each.part.name == part.name and each.kind.startswith("residual"):
+                brought.view(-1)[each.part.begin : each.part.end] -= each.values.view(-1)
+        dist.all_reduce(brought)
+        return float((arrived - brought).abs().max())
+
+    assert max(clusters(2).run(lost)) < EXACT
 
 
 LAYOUTS = {

@@ -7,7 +7,7 @@ from reference.compression.answers.low_bits import adam_8_bit
 
 
 def codes_and_scales(case, name):
-    """Of moments, some of which are very small beside others; those of the first block are zeros in the first step."""
+    """Of moments, some of which are very small beside others; all are zeros before the first step."""
     values = case.normal(0, case.blocks, case.block, name=name) * torch.logspace(0, -4, case.blocks)[:, None].double()
     values = values.abs() if name == "second" else values
     values = values * (case.step > 1)
@@ -16,10 +16,14 @@ def codes_and_scales(case, name):
 
 
 def before_a_step(case, rank):
+    """In the first step the second block has no gradient: its moments stay zeros."""
     numel = case.blocks * case.block
+    gradient = case.normal(0, numel, name="gradient") * case.size
+    if case.step == 1:
+        gradient.view(case.blocks, case.block)[1:2] = 0
     return {
         "parameters": case.normal(0, numel, name="parameters"),
-        "gradient": case.normal(0, numel, name="gradient") * case.size,
+        "gradient": gradient,
         "first": codes_and_scales(case, "first"),
         "second": codes_and_scales(case, "second"),
         "rate": 0.01,
@@ -114,6 +118,11 @@ PUZZLE = Puzzle(
             "the old scale with new codes",
             diagnosis=r"expected -?[\d.e-]+, got -?[\d.e-]+",
             edits=(("            scales[number] = values.abs().amax() / 127\n", ""),),
+        ),
+        Wrong(
+            "a block of zeros has the scale 1",
+            diagnosis=r"expected 0(\.0)?, got 1(\.0)?",
+            edits=(("values.abs().amax() / 127", "(values.abs().amax() or 127) / 127"),),
         ),
         Wrong(
             "the largest without its sign",

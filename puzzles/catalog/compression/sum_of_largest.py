@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from puzzles.grading.puzzle import Budget, Measure, Puzzle, Wrong, cases, on_any_ranks
+from puzzles.grading.puzzle import Budget, Claim, Measure, Puzzle, Wrong, cases, on_any_ranks
 from reference.compression.answers.largest import sum_of_largest
 from reference.compression.plain_memory import top_k
 
@@ -20,6 +20,13 @@ def of_one_process(case, inputs):
     sent = [top_k(each["x"], case.k) for each in inputs]
     total = torch.stack([each.double() for each in sent]).sum(0).float()
     return [{"returns": total, "x": each["x"] - mine} for each, mine in zip(inputs, sent, strict=True)]
+
+
+def alike_to_the_last_bit(case, inputs, outputs, trace):
+    """Ranks that add up in other orders have nearly the same, and drift apart."""
+    first, *others = (each["returns"] for each in outputs)
+    unlike = next((rank for rank, other in enumerate(others, 1) if not torch.equal(first, other)), None)
+    return [Claim(unlike is None, f"rank {unlike} has other last bits than rank 0: add up in one order")]
 
 
 PUZZLE = Puzzle(
@@ -47,6 +54,7 @@ PUZZLE = Puzzle(
     drawn=on_any_ranks(length=range(8, 20), k=(1, 3, 5)),
     inputs=vector_of,
     oracle=of_one_process,
+    judge=alike_to_the_last_bit,
     tolerance=1e-5,
     calls=(dist.all_gather_into_tensor,),
     budgets=(
@@ -100,6 +108,11 @@ PUZZLE = Puzzle(
             "one rank's value takes the place of another's",
             diagnosis=r"expected",
             edits=(("] += values", "] = values"),),
+        ),
+        Wrong(
+            "each rank begins with its own",
+            diagnosis=r"right, but rank \d has other last bits than rank 0",
+            edits=(("in everyone.view(n, 2, k):", "in everyone.view(n, 2, k).roll(-dist.get_rank(group), 0):"),),
         ),
         Wrong(
             "what was sent stays in the residual",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from reference.compression.plain_low_bits import FP8, INT8, EightBitNumbers
+from reference.dtypes import accumulator
 
 HOPPER = (9, 0)
 MULTIPLE = 16  # of sides, that fp8 kernels take; int8 on GPUs takes multiples of 8, and more than 16 rows
@@ -35,7 +36,8 @@ def product(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor, dt
     """
     flat, scales = x.flatten(0, -2), x_scale.flatten(0, -2)
     if x.dtype is torch.int8:
-        made = torch._int_mm(flat, weight.T).to(dtype) * (scales * weight_scale).to(dtype)
+        wide = accumulator(dtype)  # sums of codes are too large for float16, and products of scales too small
+        made = (torch._int_mm(flat, weight.T).to(wide) * (scales.to(wide) * weight_scale.to(wide))).to(dtype)
     else:
         columns = weight_scale.float().expand(1, len(weight)).contiguous()
         made = torch._scaled_mm(flat, weight.T, scales.float(), columns, out_dtype=dtype)

@@ -33,7 +33,7 @@ class Tiled(Scaled):
     """The same format: the same bytes, and the same numbers back."""
 
     def encode(self, x: Tensor, seed: int | None = None) -> Tensor:
-        if seed is not None or not self._is_tiled(x):
+        if seed is not None or not (x.is_floating_point() and self._is_tiled(x)):
             return super().encode(x, seed)
         numel = x.shape[-1]
         payload = torch.empty((*x.shape[:-1], self.nbytes(numel)), dtype=torch.uint8)
@@ -50,12 +50,10 @@ class Tiled(Scaled):
         return out
 
     def _is_tiled(self, x: Tensor) -> bool:
-        """Whether it can be done here: on a CPU, in blocks that begin at whole bytes."""
+        """Whether it can be done here: on a CPU, in blocks that begin at whole bytes and fit in a tile."""
         is_known = self.element.dtype is not None or self.element.fraction is None or self.element is E2M1
-        is_whole = self.block is not None and self.block % 2 == 0
-        return (
-            is_known and is_whole and x.is_cpu and x.numel() > 0 and (x.is_floating_point() or x.dtype == torch.uint8)
-        )
+        fits = self.block is not None and self.block % 2 == 0 and self.block <= TILE
+        return is_known and fits and x.is_cpu and x.numel() > 0
 
     def _encode_row(self, row: Tensor, written: Tensor) -> None:
         codes, scales = self._parts(written, len(row))
@@ -104,7 +102,7 @@ class Tiled(Scaled):
 
     def _tiles(self, numel: int) -> Iterator[tuple[int, int, int]]:
         """Begin, end and length of blocks of each tile; the last block of a row, if it is shorter, by itself."""
-        whole, step = numel // self.block * self.block, max(1, TILE // self.block) * self.block
+        whole, step = numel // self.block * self.block, TILE // self.block * self.block
         for begin in range(0, whole, step):
             yield begin, min(begin + step, whole), self.block
         if whole < numel:
