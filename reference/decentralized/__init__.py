@@ -44,6 +44,7 @@ Without a schedule:
     hogwild.py             processes that write to the same memory without a lock
     topology.py            which ranks average with which, and how fast that brings all to one value
     gossip.py              averages with neighbours alone, and decentralized SGD
+    draws.py               what all ranks draw alike, from a seed
     clients.py             examples dealt unevenly, and which clients take part
     federated.py           FedAvg, FedProx, SCAFFOLD, FedAdam; what becomes of buffers
     privacy.py             clipping, noise, and what rounds give away at most

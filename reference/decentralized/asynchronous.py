@@ -180,7 +180,12 @@ class Service:
         turn = torch.empty(1, dtype=torch.int64)
         if self.place > 0:
             return self.inbox.take(int(self.everyone.start_receive(turn, 0)()))
-        island, said = self.inbox.take(due := self.due())
+        due = self.due()
+        if due in self.server.waiting:  # for an answer, which the bound holds back
+            raise BadInput(
+                "the run whose order this one takes let islands be further ahead: take its --staleness-bound, or none"
+            )
+        island, said = self.inbox.take(due)
         if due is None and self.remaining and said[0] != LEAVES:
             raise BadInput(
                 "the run whose order this one takes did not save after the same steps: save as often as it did"

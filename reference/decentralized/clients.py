@@ -5,6 +5,7 @@ dirichlet    for each class, draw shares of all clients from Dir(alpha); deal it
 chosen       which clients take part in a round, drawn by all ranks alike
 """
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,10 @@ import torch
 from torch import Tensor
 
 from reference.errors import BadInput, require_sizes
+
+from .draws import generator_of
+
+ATTEMPTS = 1000  # to deal examples so that each client has some
 
 
 class Examples(NamedTuple):
@@ -32,15 +37,15 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0, least: 
         least: examples that each client has; it is drawn again until they do.
 
     Raises:
-        BadInput: for an alpha of 0 or less, or where there are too few examples.
+        BadInput: for an alpha that is not above 0, too few examples, or an alpha by which some client has too few.
     """
     require_sizes(clients=clients)
-    if alpha <= 0:
-        raise BadInput(f"alpha of a Dirichlet distribution is above 0, not {alpha:g}")
+    if not 0 < alpha < inf:
+        raise BadInput(f"alpha of a Dirichlet distribution is above 0, and finite, not {alpha:g}")
     if len(labels) < 2 * clients * least:
         raise BadInput(f"{len(labels)} examples are too few for {clients} clients: give {2 * clients * least}")
     generator = np.random.default_rng(seed)
-    while True:
+    for _ in range(ATTEMPTS):
         parts: list[list[Tensor]] = [[] for _ in range(clients)]
         for label in labels.unique():
             places = (labels == label).nonzero().flatten()
@@ -51,15 +56,17 @@ def dirichlet(labels: Tensor, clients: int, alpha: float, seed: int = 0, least: 
         dealt = [torch.cat(part) for part in parts]
         if min(map(len, dealt)) >= least:
             return dealt
+    raise BadInput(
+        f"an alpha of {alpha:g} left one of {clients} clients fewer than {least} examples, {ATTEMPTS} times in a row: "
+        "take a larger one, or fewer clients"
+    )
 
 
 def chosen(clients: int, per_round: int, number: int, seed: int = 0) -> list[int]:
     """So many different clients for the round of this number: the same on every rank, without a message."""
-    generator = torch.Generator().manual_seed(1_000_003 * seed + number)
-    return sorted(torch.randperm(clients, generator=generator)[:per_round].tolist())
+    return sorted(torch.randperm(clients, generator=generator_of(seed, number))[:per_round].tolist())
 
 
 def volunteers(clients: int, part: float, number: int, seed: int = 0) -> list[int]:
     """Each client by itself with this probability, as differential privacy assumes it: also none, or all."""
-    generator = torch.Generator().manual_seed(1_000_003 * seed + number)
-    return (torch.rand(clients, generator=generator) < part).nonzero().flatten().tolist()
+    return (torch.rand(clients, generator=generator_of(seed, number)) < part).nonzero().flatten().tolist()

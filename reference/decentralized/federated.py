@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from reference.collectives.communicator import Communicator
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 
 from .clients import Examples, chosen, volunteers
+from .draws import generator_of
 from .privacy import Privacy, clipped
 
 BETAS, FLOOR = (0.9, 0.99), 1e-3  # of FedAdam: beta_1 and beta_2, and tau
@@ -157,6 +158,9 @@ class FederatedRules:
         buffers: what becomes of those of batch norm.
         privacy: noise and clipping; None for none.
         seed: of who takes part, and of the order of examples.
+
+    Raises:
+        BadInput: if the numbers make no sense, or the rules do not go together.
     """
 
     per_round: int
@@ -170,6 +174,7 @@ class FederatedRules:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_sizes(per_round=self.per_round, epochs=self.epochs, batch=self.batch)
         if (self.proximal > 0) != (self.rule is ClientRule.PROXIMAL):
             raise BadInput(
                 f"proximal={self.proximal:g} does not go with rule={self.rule}: mu is FedProx's, and above 0"
@@ -192,6 +197,7 @@ class Federation:
     Args:
         communicator: n ranks.
         model: equal on all ranks, with cross-entropy as its loss; its parameters are in float64, or all in float32.
+            Frozen ones stay as they are.
         own: the clients of this rank, by number.
         clients: of all ranks, from 0 on.
         rules: the same on all ranks.
@@ -199,7 +205,7 @@ class Federation:
         aggregate: adds up what clients say.
 
     Raises:
-        BadInput: if a model with batch norm is to be private.
+        BadInput: if a model with batch norm is to be private, or more clients take part than there are.
     """
 
     def __init__(
@@ -212,10 +218,13 @@ class Federation:
         server: ServerStep | None = None,
         aggregate: Aggregate | None = None,
     ) -> None:
+        if rules.per_round > clients:
+            raise BadInput(f"{rules.per_round} clients cannot take part in a round: there are {clients}")
         self.model, self.own, self.clients, self.rules = model, dict(own), clients, rules
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.server, self.aggregate = server or Averaging(), aggregate or PlainSum(communicator)
         self.communicator, self.rounds = communicator, 0
-        self.weights = parameters_to_vector(model.parameters()).detach().clone()
+        self.weights = parameters_to_vector(self.parameters).detach().clone()
         self.buffers = {name: x.clone() for name, x in model.named_buffers()}
         if rules.privacy and self.buffers:
             raise BadInput("statistics of batch norm tell of examples, and have no noise here: take another norm")
@@ -245,7 +254,7 @@ class Federation:
         """The model as it is after the last round; with the buffers of a client of this rank, if one is named."""
         buffers = self.states[client].buffers if client is not None else {}
         with torch.no_grad():
-            vector_to_parameters(self.weights, self.model.parameters())
+            vector_to_parameters(self.weights, self.parameters)
             for name, x in self.model.named_buffers():
                 x.copy_(buffers.get(name, self.buffers[name]))
         return self.model
@@ -255,15 +264,15 @@ class Federation:
         rules, state, (features, labels) = self.rules, self.states[client], self.own[client]
         model, weights = self.load(client).train(), self.weights.clone()
         control = state.control if state.control is not None else torch.zeros_like(weights)
-        seeded = torch.Generator().manual_seed((rules.seed * 1_009 + self.rounds) * 1_000_003 + client)
+        seeded = generator_of(rules.seed * 1_009 + self.rounds, client)
         steps = 0
         for _ in range(rules.epochs):
             order = torch.randperm(len(labels), generator=seeded)
             for rows in order.tensor_split(max(1, len(labels) // rules.batch)):
                 with torch.no_grad():
-                    vector_to_parameters(weights, model.parameters())
+                    vector_to_parameters(weights, self.parameters)
                 loss = F.cross_entropy(model(features[rows]), labels[rows])
-                gradient = parameters_to_vector(torch.autograd.grad(loss, [*model.parameters()]))
+                gradient = parameters_to_vector(torch.autograd.grad(loss, self.parameters))
                 if rules.rule is ClientRule.PROXIMAL:
                     gradient += rules.proximal * (weights - self.weights)
                 if rules.rule is ClientRule.SCAFFOLD:

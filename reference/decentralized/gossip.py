@@ -38,7 +38,7 @@ class Gossip:
         self.communicator, self.topology, self.rounds = communicator, topology, 0
 
     def mix(self, x: Tensor) -> None:
-        """A round: `x`, of one shape and dtype on all ranks, becomes its part of W x, in place.
+        """A round: `x`, contiguous, of one shape and dtype on all ranks, becomes its part of W x, in place.
 
         Raises:
             BadInput: if the round's matrix does not keep the mean.

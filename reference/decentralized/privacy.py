@@ -46,7 +46,7 @@ class Privacy:
             raise BadInput(f"a change is clipped to a length above 0, and noise is 0 or more: {self}")
 
     def draw(self, like: Tensor) -> Tensor:
-        """Noise for a sum, from torch's own stream: no other rank must be able to draw it."""
+        """Noise for a sum, from torch's own stream: a rank that knows its seed can take the noise off again."""
         return torch.randn_like(like) * (self.noise * self.clip)
 
 

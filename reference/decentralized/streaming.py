@@ -25,6 +25,8 @@ from typing import Any
 
 from torch import Tensor
 
+from reference.islands import Meets
+
 from .diloco import Diloco
 from .meeting import AfterStep, fill, flat
 from .wire import Stages, mean, mean_in_stages
@@ -95,7 +97,7 @@ class Streaming(Diloco):
         if at.last:
             self.step(which, mean(self.changed(which), self.across, self.meets.wire))
             return True
-        if self.due(fragment, at.taken):
+        if is_due(self.meets, fragment, at.taken):
             self.under_way[fragment] = UnderWay(
                 mean_in_stages(self.changed(which), self.across, self.meets.wire), at.taken
             )
@@ -104,11 +106,6 @@ class Streaming(Diloco):
                 self.use(fragment, self.meets.keep_own)
                 used = True
         return used
-
-    def due(self, fragment: int, taken: int) -> bool:
-        """Whether a fragment is sent after so many steps."""
-        rounds = self.meets.inner_steps
-        return (taken - fragment * rounds // self.meets.fragments) % rounds == 0
 
     def use(self, fragment: int, keep_own: float) -> None:
         """Take the outer step of a fragment with what has come."""
@@ -125,3 +122,9 @@ class Streaming(Diloco):
         for fragment, sent in state["under way"].items():
             came = flat(self.kept[SENT][i] for i in self.members[int(fragment)])
             self.under_way[int(fragment)] = UnderWay(iter(()), sent, mean=came)
+
+
+def is_due(meets: Meets, fragment: int, taken: int) -> bool:
+    """Whether a fragment is sent after so many steps; after the last one of a run each is."""
+    steps = meets.inner_steps
+    return (taken - fragment * steps // meets.fragments) % steps == 0

@@ -9,7 +9,7 @@ by the second largest singular value of W in each round, at least: sigma^t after
 |---------------------|------------|-------------------------------|---------------------------------------------------|
 | ring                | 2          | grow as n^2                   |                                                   |
 | torus               | 4          | grow as n                     | rows and columns as nearly equal as n allows      |
-| exponential         | 2 log2 n   | grow as log n                 | distances 1, 2, 4, ...                            |
+| exponential         | ≈ 2 log2 n | grow as log n                 | distances 1, 2, 4, ...                            |
 | one-peer            | 1          | n = 2^k: none after k rounds  | distance 2^(t mod k) in round t (Ying et al. 2021)|
 | random pairs        | 1          | constant, in the mean         | Boyd et al. 2006; drawn anew from a shared seed   |
 | complete            | n - 1      | none after one round          | an all-reduce                                     |
@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 
 from reference.errors import BadInput, require_sizes
+
+from .draws import generator_of
 
 Topology = Callable[[int, int], Tensor]
 """Of n ranks and a round, counted from 0: the matrix [n, n] in float64."""
@@ -48,7 +50,7 @@ def torus(n: int, step: int = 0) -> Tensor:
 
 
 def exponential(n: int, step: int = 0) -> Tensor:
-    """Equal parts of itself and of ranks 1, 2, 4, ... away, to both sides."""
+    """Equal parts of itself and of ranks 1, 2, 4, ... away, to both sides; two of one that is there on both."""
     distances = [sign * 2**power for power in range(hops(n)) for sign in (1, -1)]
     return shifts(n, {0: 1.0}, *({distance: 1.0} for distance in distances))
 
@@ -60,7 +62,7 @@ def one_peer(n: int, step: int = 0) -> Tensor:
 
 def random_pairs(n: int, step: int = 0, seed: int = 0) -> Tensor:
     """The mean with a partner; all ranks draw the same pairs, so no message is needed to agree on them."""
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(1_000_003 * seed + step))
+    order = torch.randperm(n, generator=generator_of(seed, step))
     matrix = torch.eye(n, dtype=torch.float64)
     for one, other in order[: n - n % 2].view(-1, 2).tolist():  # of an odd number, one has no partner
         matrix[[one, one, other, other], [one, other, one, other]] = 0.5

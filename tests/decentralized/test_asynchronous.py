@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.choices import LateRate, Optimizer, Outer
-from reference.cluster import Cluster
+from reference.cluster import Cluster, RemoteException
 from reference.config import TrainConfig
 from reference.data_parallel import gather_full
 from reference.decentralized.asynchronous import arrivals_in
@@ -99,6 +99,9 @@ def test_none_waits_without_a_bound_and_with_one_they_do(four: Cluster, tmp_path
     four.run(saved, free, str(tmp_path / "free"), Plan(), partial(wait_for_first, tmp_path / "last"))
     versions = {(each.worker, each.step): each.version for each in arrivals_in(tmp_path / "free")}
     assert all(versions[0, STEPS - 2] < versions[island, 1] for island in (1, 2, 3))
+    again = replace(free, staleness_bound=1, order_of=str(tmp_path / "free"))
+    with pytest.raises(RemoteException, match="let islands be further ahead: take its --staleness-bound, or none"):
+        four.run(saved, again, str(tmp_path / "again"), Plan(), at_once)
     four.run(saved, replace(free, staleness_bound=1), str(tmp_path / "bound"), Plan(), sleep_by_island)
     steps = [0] * 4
     for each in arrivals_in(tmp_path / "bound"):

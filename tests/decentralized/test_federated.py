@@ -147,6 +147,33 @@ def test_parts_are_skewed_where_alpha_is_small() -> None:
         dirichlet(labels[:39], 10, 1.0)
     assert len(set(chosen(20, 5, 3))) == 5
     assert chosen(20, 5, 3) == chosen(20, 5, 3) != chosen(20, 5, 4)
+    for draw in (partial(chosen, 20, 5), partial(volunteers, 20, 0.5)):
+        assert draw(3, 2**63 - 1) != draw(4, 2**63 - 1), "a seed has up to 64 bits"
+
+
+@pytest.mark.parametrize(
+    ("alpha", "reason"),
+    [(1e-3, "1000 times in a row: take a larger one"), (inf, "above 0, and finite"), (0.0, "above 0")],
+)
+def test_classes_that_cannot_be_dealt_so_are_refused(alpha: float, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        dirichlet(torch.arange(200) % 2, 10, alpha)
+
+
+def _frozen() -> tuple[torch.Tensor, ...]:
+    """The first layer after two rounds in which it was frozen, as it was, and a weight of the last one."""
+    one = federation(PROBLEM)
+    before = one.model[0].weight.detach().clone()
+    one.model[0].requires_grad_(False)
+    again = Federation(one.communicator, one.model, one.own, one.clients, one.rules)
+    again.round(), again.round()
+    return before, again.load()[0].weight, again.model[-1].weight.detach(), network(norm=False)[-1].weight.detach()
+
+
+def test_frozen_parameters_stay_and_the_others_learn(clusters: Callable[..., Cluster]) -> None:
+    for before, after, learned, began in clusters(3).run(_frozen):
+        assert torch.equal(before, after)
+        assert not torch.equal(learned, began)
 
 
 def _secret(gone: list[int], round_of: list[int]) -> tuple[torch.Tensor, ...]:
@@ -199,6 +226,7 @@ def _refused() -> list[str]:
         lambda: MaskedSum(communicator, [0], 1).sum({0: torch.tensor([2.0**30])}, torch.zeros(1), [0]),
         lambda: MaskedSum(communicator, [0], 1, bits=63),
         lambda: Federation(communicator, network(True), {}, 1, FederatedRules(per_round=1, privacy=Privacy(1.0, 1.0))),
+        lambda: Federation(communicator, network(False), {}, 3, FederatedRules(per_round=4)),
     ):
         try:
             attempt()
@@ -208,10 +236,14 @@ def _refused() -> list[str]:
 
 
 def test_what_cannot_be_added_or_hidden_is_refused(clusters: Callable[..., Cluster]) -> None:
-    large, bits, norm = clusters(1).run(_refused)[0]
+    large, bits, norm, many = clusters(1).run(_refused)[0]
     assert "clip it, or give more bits" in large
     assert "do not hold sums" in bits
     assert "statistics of batch norm" in norm
+    assert many == "4 clients cannot take part in a round: there are 3"
+    for options in ({"per_round": 0}, {"per_round": 1, "epochs": 0}, {"per_round": 1, "batch": 0}):
+        with pytest.raises(BadInput, match="at least 1, not 0"):
+            FederatedRules(**options)
     with pytest.raises(BadInput, match="SCAFFOLD's controls"):
         FederatedRules(per_round=1, rule=ClientRule.SCAFFOLD, privacy=Privacy(1.0, 1.0))
 

@@ -30,6 +30,21 @@ def test_every_matrix_keeps_the_mean(name: str, n: int) -> None:
         assert topology.second(TOPOLOGIES[name](n, step)) <= 1 + 1e-12
 
 
+def test_a_seed_of_64_bits_draws_pairs() -> None:
+    drawn = [topology.random_pairs(6, step, seed) for seed in (2**63 - 1, 2**63 - 2) for step in range(8)]
+    assert len({tuple(matrix.flatten().tolist()) for matrix in drawn}) > 5
+    for matrix in drawn:
+        topology.check(matrix)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 8])
+def test_exponential_takes_two_parts_of_a_rank_that_is_there_on_both_sides(n: int) -> None:
+    parts = topology.exponential(n)[0] * (2 * topology.hops(n) + 1)
+    away = [2**power for power in range(topology.hops(n))]
+    wanted = [1.0 if rank == 0 else float((rank in away) + (n - rank in away)) for rank in range(n)]
+    torch.testing.assert_close(parts, torch.tensor(wanted, dtype=torch.float64))
+
+
 def whole_numbers(rank: int) -> torch.Tensor:
     return torch.randint(-1000, 1000, (6,), generator=torch.Generator().manual_seed(rank)).double()
 

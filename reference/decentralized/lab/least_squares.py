@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..draws import generator_of
+
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
@@ -38,8 +40,7 @@ class LeastSquares:
 
     def gradient(self, worker: int, step: int, weights: Tensor) -> Tensor:
         """Of the examples that a worker reads in a step: [N]. The same whenever it is asked again."""
-        generator = torch.Generator().manual_seed(1_000_003 * worker + step)
-        rows = torch.randint(len(self.features), (self.batch,), generator=generator)
+        rows = torch.randint(len(self.features), (self.batch,), generator=generator_of(worker, step))
         features = self.features[rows]
         return features.T @ (features @ weights - self.targets[rows]) / self.batch
 

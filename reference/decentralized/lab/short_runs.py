@@ -16,6 +16,8 @@ import torch.distributed as dist
 from reference.choices import Outer
 from reference.cluster import Cluster
 from reference.config import TrainConfig
+from reference.decentralized.rounds import ends_of_rounds
+from reference.decentralized.streaming import is_due
 from reference.islands import ONE_ISLAND
 from reference.trace import Link, Network
 from reference.trace.activity import Activity, Doing
@@ -62,10 +64,10 @@ class ShortRun:
 
     def message(self, step: int) -> TimedMessage | None:
         """What is said after so many steps."""
-        alone = step - self.config.meets.synchronous_steps
-        if self.config.outer is Outer.NONE or alone <= 0:
+        if shares_gradients(self.config, step):
             return self.shared
-        return self.meets if alone % (steps_of_round(self.config) // messages_of_round(self.config)) == 0 else None
+        count = messages_after(self.config, step)
+        return TimedMessage(count * self.meets.bytes, count * self.meets.seconds) if count else None
 
     def timetable(self, compute: float) -> Timetable:
         """Steps and messages in time.
@@ -80,7 +82,7 @@ class ShortRun:
                 begin = max(clock, free)  # the link is one
                 free = begin + said.seconds
                 under_way.append((begin, free))
-                due[step + (steps_to_arrive(self.config) if said is self.meets else 0)] = free
+                due[step + steps_to_arrive(self.config, step)] = free
             clock = max(clock, due.get(step, 0.0))
             taken.append(clock)
         return Timetable(taken, computing, under_way)
@@ -120,9 +122,30 @@ def messages_of_round(config: TrainConfig) -> int:
     return config.meets.fragments if config.outer is Outer.STREAMING else 1
 
 
-def steps_to_arrive(config: TrainConfig) -> int:
-    """Steps that islands take while a message is under way."""
-    return config.meets.overlap_steps if config.outer is Outer.STREAMING else 0
+def shares_gradients(config: TrainConfig, step: int) -> bool:
+    """Whether ranks share gradients in the step after which so many have been taken."""
+    return config.outer is Outer.NONE or step <= config.meets.synchronous_steps
+
+
+def messages_after(config: TrainConfig, step: int) -> int:
+    """How many messages islands begin after so many steps of a run; after the last one, all that there are."""
+    if config.outer is not Outer.STREAMING:
+        return int(step in ends_of_rounds(config))
+    meets = config.meets
+    fragments = range(meets.fragments)
+    return sum(step == config.steps or is_due(meets, each, step - meets.synchronous_steps) for each in fragments)
+
+
+def steps_to_arrive(config: TrainConfig, step: int) -> int:
+    """Steps that islands take while what they say after so many steps is under way; after the last one none."""
+    if shares_gradients(config, step) or step == config.steps:
+        return 0
+    match config.outer:
+        case Outer.STREAMING:
+            return config.meets.overlap_steps
+        case Outer.EAGER | Outer.GOSSIP:
+            return config.meets.inner_steps
+    return 0
 
 
 def run(cluster: Cluster, config: TrainConfig, link: Link) -> ShortRun:
@@ -142,6 +165,8 @@ def run(cluster: Cluster, config: TrainConfig, link: Link) -> ShortRun:
 def traced(cluster: Cluster, config: TrainConfig, link: Link) -> TimedMessage:
     """A message of a round, the mean of all."""
     alone = config if config.outer is Outer.NONE else replace(config, synchronous_steps=0)
+    if config.outer is Outer.STREAMING:
+        alone = replace(alone, overlap_steps=0)  # each fragment once, and none of a second round
     _, trace = cluster.trace(a_round, alone)
     messages = messages_of_round(config)
     return TimedMessage(max(trace.bytes_sent) / messages, trace.replay(Network.of(link)).duration / messages)
@@ -155,8 +180,8 @@ def trained(config: TrainConfig) -> tuple[list[float], float]:
 
 
 def a_round(config: TrainConfig) -> None:
-    """On each rank, to be traced: a round, until its last message has come."""
-    steps = steps_of_round(config) + steps_to_arrive(config)
+    """On each rank, to be traced: a round."""
+    steps = steps_of_round(config)
     training = Training(replace(config, steps=2 * steps), dist.group.WORLD, torch.device("cpu"))
     for step in range(steps):
         training.backward(step)
