@@ -188,6 +188,10 @@ class PythonGroup(NamedGroup):
         """Whose tensors it takes."""
         return self.carrier._device_types
 
+    def _get_backend(self, device: torch.device) -> Any:
+        """The part that takes a device's tensors; torch 2.14 asks before it sends several."""
+        return self.carrier._get_backend(device)
+
 
 def register_backend(name: str, create: Callable[[Any, Any], ProcessGroup], devices: Sequence[str] = ("cpu",)) -> None:
     """Make `name` a backend of `torch.distributed` in this process, whose groups are written in Python.

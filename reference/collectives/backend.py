@@ -216,6 +216,17 @@ class CustomCollectives(PythonGroup):
             tensor.copy_(row)
         return Done(outputs[0] if outputs else [])
 
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        root = (opts or dist.GatherOptions()).rootRank
+        outputs = [output] if root == self.rank() else []
+        for out in outputs:
+            check_size(out, self.size() * input.numel(), input.dtype)
+        out = output.view(self.size(), *input.shape) if outputs else None
+        self.run("gather", input.contiguous(), out, root)
+        return Done(outputs)
+
+    gather_into_tensor = gather_single  # both since torch 2.14
+
     # All ranks.
 
     @any_form

@@ -189,6 +189,10 @@ class MpiGroup(NamedGroup):
         super().__init__(communicator.Get_rank(), communicator.Get_size(), NAME)
         self.communicator = communicator
 
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        """All of it: this group has no parts in C++."""
+        return self
+
     # Point to point.
 
     def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Work:  # noqa: N803
@@ -224,6 +228,16 @@ class MpiGroup(NamedGroup):
         into = None if out is None else held(out, parts=self.size())
         request = self.communicator.Igather(held(x), into, opts.rootRank)
         return MpiRequest([request], outputs[0] if outputs else [], lambda: hand_out(out, outputs), (x, out))
+
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        root = (opts or dist.GatherOptions()).rootRank
+        outputs, x = [output] if root == self.rank() else [], contiguous(input)
+        for out in outputs:
+            check_size(out, self.size() * x.numel(), x.dtype)
+        into = held(output, parts=self.size()) if outputs else None
+        return MpiRequest([self.communicator.Igather(held(x), into, root)], outputs, used=x)
+
+    gather_into_tensor = gather_single  # both since torch 2.14
 
     @any_form
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:

@@ -212,6 +212,13 @@ class Tap(PythonGroup):
         run = partial(self.carrier.gather, outputs, inputs, opts)
         return self._make(Op.GATHER, run, inputs, _flat(outputs), opts.rootRank)
 
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        root = (opts := opts or dist.GatherOptions()).rootRank
+        run = partial(self.carrier.gather_single, output, input, opts)
+        return self._make(Op.GATHER, run, [input], [output] if root == self.rank() else [], root)
+
+    gather_into_tensor = gather_single  # both since torch 2.14
+
     @any_form
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Work:
         run = partial(self.carrier.scatter, outputs, inputs, opts)

@@ -17,10 +17,11 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     powerSGD_hook,
 )
 
-from reference.cluster import Cluster
+from reference.cluster import Cluster, RemoteException
 from reference.collectives import backend
 from reference.collectives.backend import CustomCollectives
 from reference.process_group import SHORT
+from reference.trace import Op
 from reference.trace.tap import Tap
 
 Clusters = Callable[..., Cluster]
@@ -158,6 +159,23 @@ def test_no_collective_of_a_group_goes_past_us_to_gloo(kind: type, of_gloo: set[
     named = [name for name in vars(ProcessGroup) if name[:2] != "__" and any(word in name for word in words)]
     missing = {name for name in named if getattr(kind, name) is getattr(ProcessGroup, name)}
     assert missing == of_gloo, "which torch.distributed keeps for gloo itself"
+
+
+def gathered_in_one(length: int) -> list[float]:
+    backend.register()
+    group, rank = dist.new_group(backend=backend.NAME), dist.get_rank()
+    out = torch.zeros(length) if rank == 1 else None
+    dist.gather_single(torch.full((2,), float(rank)), out, dst=1, group=group)
+    return [] if out is None else out.tolist()
+
+
+@pytest.mark.skipif(not hasattr(dist, "gather_single"), reason="torch has it from 2.14 on; gloo has none of its own")
+def test_one_tensor_takes_what_all_ranks_have(clusters: Clusters) -> None:
+    results, trace = clusters(3).trace(gathered_in_one, 6)
+    assert results == [[], [0, 0, 1, 1, 2, 2], []]
+    assert [{event.op for event in of_rank} for of_rank in trace.events] == [{Op.SEND}, {Op.RECV}, {Op.SEND}]
+    with pytest.raises(RemoteException, match="a tensor of 6 elements"):
+        clusters(3).run(gathered_in_one, 5)
 
 
 def wrong(kind: str) -> list[str]:

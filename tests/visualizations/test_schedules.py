@@ -190,7 +190,7 @@ def test_titles_say_what_follows():
         "The same order; bubble: 27% (plan), 33% (run)"
     )
     full = simulate(zb_h2(4, 8), Costs(0.3, 0.3, 0.3))
-    assert full.busy > full.longest and full.bubble_rate == 0, "rounding makes no rank wait"
+    assert full.busy >= full.longest and full.bubble_rate == 0, "sums are rounded before Python 3.12; no rank waits"
     assert finding_of({"plan": zb_h2(4, 8), "run": full}) == "The same order; bubble: none (plan), none (run)"
     assert finding_of({"1F1B": one_f_one_b(4, 8), "ZB-V": zb_v(4, 8)}) == (
         "ZB-V waits least (no bubble), and none holds less"

@@ -103,12 +103,12 @@ def from_disk(cluster: Cluster, every: int, conditions: Conditions) -> Watched:
     with tempfile.TemporaryDirectory() as folder:
         diary, saved = Diary(Path(folder)), Path(folder, "saved")
         cluster.ready()
-        losses: dict[int, float] = {}
+        losses: dict[int, float] | None = None  # until a call returns: the checkpoint of the last step may be the last
         with failing(lambda: list(enumerate(cluster.pids)), conditions) as deaths:
-            while conditions.steps not in losses:
+            while losses is None:
                 known = len(deaths)
                 try:
-                    losses |= cluster.run(_from_checkpoint, diary, saved, every, conditions)[0]
+                    losses = cluster.run(_from_checkpoint, diary, saved, every, conditions)[0]
                 except ClusterError:  # ranks that were killed before they were up
                     if len(deaths) == known:
                         raise
