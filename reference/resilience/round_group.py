@@ -38,7 +38,7 @@ LOOK = timedelta(seconds=0.1)  # between two looks whether the round is over
 PATIENCE = 60.0  # seconds that one message may take where all members say that they live
 _SAME = """
     broadcast reduce gather scatter allreduce allreduce_coalesced allgather allgather_coalesced
-    reduce_scatter alltoall barrier
+    reduce_scatter alltoall barrier gather_single gather_into_tensor
 """
 _NEW = {  # names of torch 2.13; gloo's own group goes by those from before
     "all_gather_single": "_allgather_base",
