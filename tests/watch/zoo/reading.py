@@ -5,6 +5,7 @@ Between an `irecv` or an `async_op` and its `wait()` a buffer belongs to the tra
 
 import copy
 import io
+from functools import partial
 
 import numpy
 import torch
@@ -12,70 +13,24 @@ import torch.distributed as dist
 
 from tests.watch.cases import Outcome, mistake
 
+read_too_early = partial(
+    mistake,
+    row=13,
+    ranks=2,
+    error="RequestError",
+    blames=(1,),
+    says=r"unfilled until wait\(\)",
+    plain=Outcome.PASSES,
+)
 
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("sum",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("item",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("print",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("clone",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("numpy",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("list",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("view",),
-)
+
+@read_too_early(args=("sum",))
+@read_too_early(args=("item",))
+@read_too_early(args=("print",))
+@read_too_early(args=("clone",))
+@read_too_early(args=("numpy",))
+@read_too_early(args=("list",))
+@read_too_early(args=("view",))
 def irecv_buffer_read_before_wait(how):
     x = torch.zeros(4)
     if dist.get_rank() == 0:
@@ -99,33 +54,9 @@ def irecv_buffer_read_before_wait(how):
     return seen
 
 
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("index_select",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("embedding",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("index",),
-)
+@read_too_early(args=("index_select",))
+@read_too_early(args=("embedding",))
+@read_too_early(args=("index",))
 def chosen_rows_read_before_wait(how):
     """Of a large table some rows arrive, and one of them is among those that numbers choose."""
     table, chosen = torch.zeros(600_000, 4), torch.tensor([0, 3, 500_000])
@@ -142,14 +73,7 @@ def chosen_rows_read_before_wait(how):
     return seen
 
 
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-)
+@read_too_early()
 def integers_read_before_wait():
     """There is no NaN among the integers to give the early reader away."""
     tokens = torch.zeros(4, dtype=torch.int64)
@@ -345,51 +269,11 @@ def async_scatter_read_before_wait():
     return doubled
 
 
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("asarray",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("deepcopy",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("save",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("compare",),
-)
-@mistake(
-    row=13,
-    ranks=2,
-    error="RequestError",
-    blames=(1,),
-    says=r"unfilled until wait\(\)",
-    plain=Outcome.PASSES,
-    args=("branch",),
-)
+@read_too_early(args=("asarray",))
+@read_too_early(args=("deepcopy",))
+@read_too_early(args=("save",))
+@read_too_early(args=("compare",))
+@read_too_early(args=("branch",))
 def irecv_buffer_copied_away_before_wait(how):
     x = torch.zeros(4)
     if dist.get_rank() == 0:
