@@ -9,6 +9,7 @@ from typing import Any
 from ..trace import Event, frames
 from . import errors
 from .errors import RankDied, RankError, RemoteException, TimeLimit
+from .watch.posted_calls import ranks_text
 
 # What gloo says on a rank whose peer died: a consequence, never the cause.
 _CONSEQUENCES = (
@@ -107,11 +108,12 @@ def left(stacks: Mapping[int, list[frames.Frame]]) -> str:
             inside = communication(stack)
             where = f"{frames.display(blamed.file)}:{blamed.line}" + (f" in {inside}" if inside else "")
             said["left waiting" if inside else "not finished"].setdefault(where, []).append(rank)
-    return "; ".join(f"{what}: {_places(places)}" for what, places in said.items() if places)
+    return "; ".join(f"{what}: {places_text(places)}" for what, places in said.items() if places)
 
 
-def _places(places: Mapping[str, list[int]]) -> str:
-    return "; ".join(f"rank{'s' * (len(r) > 1)} {', '.join(map(str, r))} at {where}" for where, r in places.items())
+def places_text(places: Mapping[str, list[int]]) -> str:
+    """Which ranks are at which place: `ranks 0, 2 at ring.py:17 in recv; rank 1 at ring.py:20`."""
+    return "; ".join(f"{ranks_text(ranks)} at {place}" for place, ranks in places.items())
 
 
 def communication(stack: list[frames.Frame]) -> str:

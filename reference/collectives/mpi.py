@@ -234,8 +234,10 @@ class MpiGroup(NamedGroup):
         outputs, x = [output] if root == self.rank() else [], contiguous(input)
         for out in outputs:
             check_size(out, self.size() * x.numel(), x.dtype)
-        into = held(output, parts=self.size()) if outputs else None
-        return MpiRequest([self.communicator.Igather(held(x), into, root)], outputs, used=x)
+        used = [contiguous(out) for out in outputs]
+        into = held(used[0], parts=self.size()) if used else None
+        request = self.communicator.Igather(held(x), into, root)
+        return MpiRequest([request], outputs, lambda: give_back(used, outputs), (x, used))
 
     gather_into_tensor = gather_single  # both since torch 2.14
 

@@ -178,6 +178,27 @@ def test_one_tensor_takes_what_all_ranks_have(clusters: Clusters) -> None:
         clusters(3).run(gathered_in_one, 5)
 
 
+def gathered_in_one_by_the_tap() -> list[float]:
+    """gloo has no such call, and NCCL has: here a carrier makes it of gloo's `gather`."""
+    group, root = dist.new_group(), options(dist.GatherOptions, rootRank=1)
+    gather, n = group.carrier.gather, group.size()
+
+    class Carrier:
+        def gather_single(self, output, input, opts):
+            return gather([list(output.chunk(n))] if group.rank() == 1 else [], [input], opts)
+
+    group.carrier = Carrier()
+    out = torch.zeros(6 if group.rank() == 1 else 0)
+    group.gather_single(out, torch.full((2,), float(group.rank())), root).wait()
+    return out.tolist()
+
+
+def test_a_gather_into_one_tensor_is_traced_as_a_gather(clusters: Clusters) -> None:
+    results, trace = clusters(3).trace(gathered_in_one_by_the_tap)
+    assert results == [[], [0, 0, 1, 1, 2, 2], []]
+    assert [[(event.op, event.peer) for event in of_rank] for of_rank in trace.events] == [[(Op.GATHER, 1)]] * 3
+
+
 def wrong(kind: str) -> list[str]:
     backend.register()
     group, x, said = dist.new_group(backend=kind), torch.ones(2), []

@@ -66,6 +66,24 @@ def test_every_collective_and_every_training_is_that_of_gloo() -> None:
 
 
 @needs_mpi
+def test_one_tensor_takes_what_all_ranks_have() -> None:
+    """By the group's own method, which torch.distributed calls from 2.14 on; also into a tensor with holes."""
+    said = run(
+        3,
+        *program("""
+            group, options = dist.group.WORLD, dist.GatherOptions()
+            options.rootRank = 1
+            for out in (torch.zeros(3, 2), torch.zeros(2, 3).t()):
+                mine, into = torch.full((2,), float(group.rank())), out if group.rank() == 1 else out[:0]
+                group.gather_single(into, mine, options).wait()
+                if group.rank() == 1:
+                    print(out.tolist())
+        """),
+    )
+    assert said.splitlines() == ["[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]"] * 2
+
+
+@needs_mpi
 def test_tensors_are_not_copied_and_calls_can_be_polled() -> None:
     said = run(
         2,

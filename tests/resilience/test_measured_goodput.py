@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reference.cluster import Cluster
+from reference.cluster import Cluster, RankDied
 from reference.planning.goodput import goodput
 from reference.resilience.lab import measured_goodput as lab
 from reference.resilience.lab import watched
@@ -29,6 +30,22 @@ def test_from_disk_each_step_counts_once() -> None:
     row = lab.summary("from disk", 8, [history], FEW)
     assert (row.failures, row.seconds) == (len(history.deaths), pytest.approx(history.seconds))
     assert 0 < row.useful < 1 and row.checkpoint > 0 and row.down > 0
+
+
+def test_a_run_whose_ranks_die_after_their_last_checkpoint_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(lab.RANKS, timeout=100, preload=watched.PRELOAD) as cluster:
+        starts, run = [], cluster.run
+
+        def dies_at_the_end(*given: Any) -> Any:
+            starts.append(result := run(*given))
+            assert len(starts) < 3, "no start takes a step, and one follows the other"
+            if len(starts) == 1:
+                raise RankDied("SIGKILL", "by this test", rank=0)
+            return result
+
+        monkeypatch.setattr(cluster, "run", dies_at_the_end)
+        history = watched.from_disk(cluster, 8, replace(FEW, between=None)).history
+    assert of(history, Deed.STEP) == list(range(1, 41)) and not of(history, Deed.AGAIN)
 
 
 def test_elastic_trains_on_without_those_who_die() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...trace import Op, Trace
 from ..errors import DeadlockError, GroupError, MismatchError, RankError
-from ..verdict import from_fault
+from ..verdict import from_fault, places_text
 from .drift import Drift
 from .grace_period import GracePeriod
 from .matching import CollectiveRounds, Finding, Mailbox, disagreement
@@ -141,8 +141,7 @@ class Supervisor:
         waits = [wait for rank in range(self.world_size) if (wait := self.blocked(rank))]
         for wait, text in zip(waits, self._texts(waits), strict=True):
             places[f"{wait.place} in {text}"].append(wait.post.rank)
-        parts = [f"{ranks_text(ranks)} at {place}" for place, ranks in places.items()]
-        return f"left waiting: {'; '.join(parts)}" if parts else ""
+        return f"left waiting: {places_text(places)}" if places else ""
 
     def _post(self, post: PostedCall) -> None:
         post.previous = self.last_call(post.rank)
