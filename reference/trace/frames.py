@@ -100,11 +100,12 @@ def of_traceback(traceback: TracebackType | None) -> list[Frame]:
 
 
 _DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_DUMP_BEGINS = re.compile(r"^.*(?<!C stack trace) \(most recent call first\):$", re.M)  # Python 3.14 adds a stack of C
 
 
 def of_dump(text: str) -> list[Frame]:
     """The frames in what `faulthandler` wrote last, innermost first."""
-    last = text.split("(most recent call first):")[-1]
+    last = _DUMP_BEGINS.split(text)[-1]
     return [Frame(m[1], int(m[2]), m[3]) for m in map(_DUMPED.match, last.splitlines()) if m]
 
 

@@ -44,3 +44,26 @@ def test_the_innermost_own_frame_is_named() -> None:
     inner = frames.Frame("/usr/local/lib/python3.12/dist-packages/torch/distributed/distributed_c10d.py", 7, "send")
     mine = frames.Frame(str(Path(__file__)), 3, "ring")
     assert frames.own([inner, mine]) == mine
+
+
+DUMPS = """Stack (most recent call first):
+  File "/home/me/ring.py", line 9 in before
+Fatal Python error: Segmentation fault
+
+Stack (most recent call first):
+  File "/home/me/ring.py", line 3 in step
+  File "/home/me/ring.py", line 7 in ring
+"""
+STACK_OF_C = """
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x4a [0x49b2f9]
+  <truncated rest of calls>
+"""
+
+
+@pytest.mark.parametrize("dump", [DUMPS, DUMPS + STACK_OF_C], ids=["python 3.11", "python 3.14"])
+def test_a_crash_is_placed_where_python_was_last(dump: str) -> None:
+    assert frames.of_dump(dump) == [
+        frames.Frame("/home/me/ring.py", 3, "step"),
+        frames.Frame("/home/me/ring.py", 7, "ring"),
+    ]

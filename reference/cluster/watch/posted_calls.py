@@ -51,10 +51,6 @@ class PostedCall:
     previous: "PostedCall | None" = field(default=None, repr=False)  # the call of this rank before
     waited: list["PostedCall"] = field(default_factory=list, repr=False)  # calls whose waits ended between the two
 
-    rank, op, peer, tag, group, group_name = (  # what is asked for a dozen times for each call takes no detour
-        property(attrgetter(f"event.{name}")) for name in ("rank", "op", "peer", "tag", "group", "group_name")
-    )
-
     def __getattr__(self, name: str) -> Any:
         """What else the event says: `post.shape`, `post.reduce`."""
         return getattr(self.event, name)
@@ -99,6 +95,10 @@ class PostedCall:
         """The event, with what is known of its end; that of a receive from any rank with its resolved source."""
         peer = self.event.peer if self.source is None else self.source
         return replace(self.event, peer=peer, completed=self.completed, end=self.end)
+
+
+for name in ("rank", "op", "peer", "tag", "group", "group_name"):  # asked for a dozen times for each call: no detour
+    setattr(PostedCall, name, property(attrgetter(f"event.{name}")))
 
 
 def spelled(op: str, function: str, peer: int | None, tag: int, reduce: str) -> str:
