@@ -26,16 +26,15 @@ def bench(
 
     if not BENCHMARKS.is_dir():
         raise BadInput("benchmarks are not installed with the package: clone the course, then `make setup`")
-    files = (path.stem for path in BENCHMARKS.glob("*.py") if path.stem != "rows" and not path.stem.startswith("test_"))
-    names = sorted(stem.replace("_", "-") for stem in files)
+    files = {path.stem.removeprefix("bench_").replace("_", "-"): path for path in BENCHMARKS.glob("bench_*.py")}
+    names = sorted(files)
     if not name:
         print("\n".join(names))
         return 0
     if name not in names:
         raise BadInput(f"there is no benchmark {name!r}: choose one of {', '.join(names)}")
-    file = BENCHMARKS / f"{name.replace('-', '_')}.py"
     sys.stdout.flush()
-    command = [sys.executable, str(file), *(["--json"] if json else [])]
+    command = [sys.executable, str(files[name]), *(["--json"] if json else [])]
     os.execv(sys.executable, command)  # so that signals reach the benchmark
 
 

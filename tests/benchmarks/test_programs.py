@@ -25,7 +25,7 @@ import runpy
 from dataclasses import replace
 from reference.choices import ContextLayout
 from reference.cluster import Cluster
-of = runpy.run_path("{name}.py", run_name="once")
+of = runpy.run_path("bench_{name}.py", run_name="once")
 {once}
 """
 

@@ -1,4 +1,4 @@
-"""The floor under `collectives.py`: what gloo's messages cost alone, with next to no Python around them.
+"""The floor under `bench_collectives.py`: what gloo's messages cost alone, with next to no Python around them.
 
 One plan for each job (doubling, all at once, a binomial tree), on buffers that are there already, through the group's
 own `send` and `recv`. Where even this does not reach a bar, only another plan could: less Python would not help. Small
@@ -7,7 +7,7 @@ tensors alone: large ones go in pieces, which costs less than such a floor.
 
 from collections.abc import Callable
 
-import collectives
+import bench_collectives as collectives
 import rows
 import torch
 import torch.distributed as dist
