@@ -140,11 +140,16 @@ def running_threads() -> int:
 
 
 def running_children() -> list[str]:
-    """What children that run on are: their command lines. Not the helper that Python's shared memory keeps."""
-    own = _command(os.getpid())
-    commands = [command for pid in children(os.getpid()) if (command := _command(pid))]
-    named = ["a fork of the rank" if command == own else command for command in commands]
-    return [command for command in named if "multiprocessing.resource_tracker" not in command]
+    """What children that run on are: their command lines. Not the helpers that Python keeps for its shared memory and,
+    from 3.14 on, to fork in its place; but what this one has forked."""
+    found = []
+    for pid in children(os.getpid()):
+        command = _command(pid)
+        if "multiprocessing.forkserver" in command:
+            found += ["a process of multiprocessing"] * len(children(pid))
+        elif command and "multiprocessing.resource_tracker" not in command:
+            found.append("a fork of the rank" if command == _command(os.getpid()) else command)
+    return found
 
 
 def _command(pid: int) -> str:

@@ -66,4 +66,4 @@ def test_runs_of_all_starts_are_joined() -> None:
 def test_what_is_listed_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench() == 0
     for name in capsys.readouterr().out.split():
-        assert "def measure(" in PATH.with_name(f"{name.replace('-', '_')}.py").read_text()
+        assert "def measure(" in PATH.with_name(f"bench_{name.replace('-', '_')}.py").read_text()

@@ -4,6 +4,7 @@ import _thread
 import contextlib
 import ctypes
 import importlib
+import multiprocessing
 import os
 import pickle
 import re
@@ -459,12 +460,25 @@ def test_a_module_that_no_rank_has(clusters):
         clusters(2).run(look)
 
 
-def test_workers_of_a_data_loader_are_no_strays(clusters):
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])  # from Python 3.14 on, forkserver where none is said
+def test_workers_of_a_data_loader_are_no_strays(clusters, start):
     def load() -> int:
-        loader = torch.utils.data.DataLoader(range(8), batch_size=4, num_workers=2, persistent_workers=True)
+        loader = torch.utils.data.DataLoader(
+            range(8), batch_size=4, num_workers=2, persistent_workers=True, multiprocessing_context=start
+        )
         return sum(batch.sum().item() for batch in loader)
 
     assert clusters(2).run(load) == [28, 28]
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver", "spawn"])
+def test_a_process_that_is_left_is_a_stray_however_it_was_started(clusters, start):
+    def leave() -> None:
+        multiprocessing.get_context(start).Process(target=time.sleep, args=(60,), daemon=True).start()
+
+    with pytest.raises(StrayProcess, match="left 1 process"):
+        clusters(2).run(leave)
+    assert clusters(2).run(dist.get_rank) == [0, 1]
 
 
 def test_children_that_are_waited_for_are_no_strays(clusters):

@@ -183,7 +183,7 @@ REACHES = {
     "a program": (
         "import _posixsubprocess as p, os\nr, w = os.pipe()\n"
         "p.fork_exec([b'/bin/true'], [b'/bin/true'], True, (w,), None, None, -1, -1, -1, w, -1, -1, r, w, False, "
-        "False, -1, None, None, None, -1, None, False)"
+        f"False, -1, None, None, None, -1, None{', False' * (sys.version_info < (3, 14))})"
     ),
     "another process's limits": "import os, resource\nresource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
     "another process's cores": "import os\nos.sched_setaffinity(os.getppid(), [0])",

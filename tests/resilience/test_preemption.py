@@ -116,8 +116,7 @@ def test_under_torchrun_one_rank_is_told(short_text: Path, tmp_path: Path, throu
         [*launcher, "reference.train", *COMMON, *options],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1,
     )  # fmt: skip
-    while not program.stdout.readline().startswith("step "):
-        pass
+    assert any(line.startswith("step ") for line in program.stdout)
     os.kill(child_of(program.pid), signal.SIGTERM)
     _, err = program.communicate(timeout=120)
     said = [line for line in err.splitlines() if line.startswith("reference.train: ")]
