@@ -65,7 +65,8 @@ class Choice(explorer.Choice):
         """Steps of a round, bits and overlap of each line."""
         found = {f"each step, {FULL} bits": (1, FULL, 0), "islands": (self.inner_steps, self.bits, 0)}
         if self.overlap:
-            found[f"{self.overlap} steps to arrive"] = (self.inner_steps, self.bits, self.overlap)
+            arrives = "1 step" if self.overlap == 1 else f"{self.overlap} steps"
+            found[f"{arrives} to arrive"] = (self.inner_steps, self.bits, self.overlap)
         return found
 
     @property

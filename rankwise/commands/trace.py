@@ -54,6 +54,10 @@ def trace(
     require_ranks(ranks)
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r}")
+    if file.suffix == ".ipynb":
+        raise BadInput(
+            f"{file} is a notebook: there `%%ranks {ranks}` runs a cell on ranks; a file of Python is traced"
+        )
     own = starts_ranks(file, function)
     if not own:  # else it may change the environment before its ranks start
         begin_importing()

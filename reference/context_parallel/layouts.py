@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from reference.choices import ContextLayout
-from reference.errors import BadInput
+from reference.errors import BadInput, require_sizes
 
 from .tokens import PADDING, TokenRun, Tokens, joined, length, positions
 
@@ -85,8 +85,7 @@ def layout(
         BadInput: if there is nothing to share out, or documents do not make a sequence.
     """
     lengths = tuple(documents) if documents is not None else (sequence,)
-    if sequence < 1 or ranks < 1 or multiple < 1:
-        raise BadInput(f"a layout has at least 1 token and 1 rank, not {sequence} and {ranks}")
+    require_sizes(sequence=sequence, ranks=ranks, multiple=multiple)
     if sum(lengths) != sequence or min(lengths) < 1:
         raise BadInput(f"documents of {', '.join(map(str, lengths))} tokens do not make {sequence}")
     match kind:

@@ -206,8 +206,8 @@ def _packed(experts: Sequence[int], loads: Sequence[float], ranks: int, slots: i
 
 def _require(loads: Sequence[float], ranks: int, slots: int) -> None:
     require_sizes(ranks=ranks, experts=len(loads))
-    if not all(isfinite(load) and load >= 0 for load in loads):
-        raise BadInput(f"a load is a number of tokens, 0 or more: {min(loads)} is none")
+    if wrong := [load for load in loads if not (isfinite(load) and load >= 0)]:
+        raise BadInput(f"a load is a number of tokens, 0 or more: {wrong[0]} is none")
     if slots < len(loads):
         raise BadInput(f"{slots} slots are too few: each of {len(loads)} experts needs one")
     if slots % ranks:

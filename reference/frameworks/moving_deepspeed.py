@@ -44,7 +44,7 @@ def to_deepspeed(
         folder: for `load_checkpoint`.
 
     Raises:
-        BadInput: if a tensor is not in float32.
+        BadInput: if a tensor is not in float32, or the folder has this step already.
     """
     for held in (parameters, *state.values()):
         for name, tensor in held.items():
@@ -52,6 +52,8 @@ def to_deepspeed(
                 raise BadInput(f"DeepSpeed holds masters in float32, and {name} is in {tensor.dtype}: train in float32")
     tag = f"global_step{step}"
     home = Path(folder, tag, "zero")
+    if home.parent.exists():
+        raise BadInput(f"{home.parent} is there already: take another folder, or delete it")
     for name, parameter in parameters.items():
         home.joinpath(name).mkdir(parents=True)
         for word, tensor in {MASTER: parameter, **{word: held[name] for word, held in state.items()}}.items():

@@ -43,6 +43,13 @@ def test_what_is_no_program_is_refused_in_one_line(text: bytes, tmp_path: Path, 
     assert "program.py" in err and "Error: " in err and err.count("\n") == 1
 
 
+def test_a_notebook_is_refused_with_what_works_there(tmp_path: Path, capsys):
+    (tmp_path / "ring.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    assert run(["trace", str(tmp_path / "ring.ipynb"), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "ring.ipynb is a notebook" in err and "%%ranks 4" in err and err.count("\n") == 1
+
+
 def test_a_program_finds_the_modules_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture):
     source = "import torch.distributed as dist\ndef main():\n    dist.barrier()\n"
     (tmp_path / "sibling_of_program.py").write_text(source)

@@ -108,3 +108,8 @@ def test_zigzag_gives_all_the_same_work(ranks: int, chunk: int) -> None:
 def test_what_makes_no_sense_is_refused(make: object) -> None:
     with pytest.raises(BadInput):
         make()
+
+
+def test_what_is_too_small_is_named() -> None:
+    with pytest.raises(BadInput, match="multiple must be at least 1, not 0"):
+        layout(ContextLayout.ZIGZAG, 8, 2, multiple=0)

@@ -152,6 +152,12 @@ def test_slots_that_do_not_fit_are_refused(ranks: int, slots: int, said: str) ->
         place_by_node([1, 2, 3, 4], ranks, slots, nodes=1, groups=2)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1])
+def test_what_is_no_load_is_named(wrong: float) -> None:
+    with pytest.raises(BadInput, match=f"0 or more: {wrong} is none"):
+        place([3, wrong, 0], ranks=3, slots=3)
+
+
 @pytest.mark.parametrize(("nodes", "groups"), [(2, 3), (2, 1), (3, 3), (1, 4)])
 def test_groups_and_nodes_that_do_not_divide_are_refused(nodes: int, groups: int) -> None:
     with pytest.raises(BadInput, match=r"6 experts in \d groups, 4 ranks on \d nodes"):

@@ -167,6 +167,9 @@ def test_to_deepspeed_and_back(tmp_path: Path) -> None:
     moving_deepspeed.to_deepspeed(*given, tmp_path)
     assert (tmp_path / "global_step7" / "zero" / "blocks.3.attention.query.weight" / "exp_avg.pt").exists()
     assert moving.unlike(given, moving_deepspeed.from_deepspeed(tmp_path)) == []
+    with pytest.raises(BadInput, match="global_step7 is there already: take another folder"):
+        moving_deepspeed.to_deepspeed(*given, tmp_path)
+    assert moving.unlike(given, moving_deepspeed.from_deepspeed(tmp_path)) == []
 
 
 def test_deepspeed_has_no_checkpoint_of_float64(tmp_path: Path) -> None:

@@ -145,8 +145,10 @@ def test_alpha_and_beta_are_found_again():
     noisy = [(ALPHA + s / BETA) * (1.03 if i % 2 else 0.97) for i, s in enumerate(sizes)]
     alpha, beta = alpha_beta(sizes, noisy)
     assert (alpha, beta) == (pytest.approx(ALPHA, rel=0.05), pytest.approx(BETA, rel=0.05))
-    with pytest.raises(BadInput, match="two sizes"):
+    with pytest.raises(BadInput, match="two sizes, not 1: measure a larger message"):
         alpha_beta([8, 8], [1.0, 1.0])
+    with pytest.raises(BadInput, match="not 2 sizes and 1 times"):
+        alpha_beta([8, 16], [1.0])
     for seconds in ([2.0, 1.0], [1.0, 1.0]):
         with pytest.raises(BadInput, match="time does not grow with size"):
             alpha_beta([8, 16], seconds)

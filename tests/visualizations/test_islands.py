@@ -58,6 +58,11 @@ def test_what_is_under_way_for_long_enough_is_not_waited_for() -> None:
     assert float(choice.waits(8, 0, 1000)) > 0 == float(choice.waits(8, 10, 1000))
 
 
+def test_one_step_is_one_step() -> None:
+    assert "1 step to arrive" in island_widget.Choice(overlap=1).ways
+    assert "2 steps to arrive" in island_widget.Choice(overlap=2).ways
+
+
 def test_a_message_longer_than_a_round_is_refused() -> None:
     with pytest.raises(BadInput, match="5 steps, not 6"):
         island_widget.explore(inner_steps=5, overlap=6)

@@ -22,8 +22,10 @@ def alpha_beta(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[float,
     Small messages say α and large ones say β, yet their times differ by orders of magnitude. So it is the relative
     error that is made small: least squares, each time weighed by 1/time^2.
     """
-    if len(set(sizes)) < 2 or len(sizes) != len(seconds):
-        raise BadInput(f"a line needs two sizes with a time each, not {len(sizes)} sizes and {len(seconds)} times")
+    if len(sizes) != len(seconds):
+        raise BadInput(f"each message has a size and a time, not {len(sizes)} sizes and {len(seconds)} times")
+    if len(set(sizes)) < 2:
+        raise BadInput(f"a line needs two sizes, not {len(set(sizes))}: measure a larger message, too")
     if not all(t > 0 for t in seconds):
         raise BadInput(f"a message takes time, above 0 s, not {min(seconds)}")
     weights = [1 / t**2 for t in seconds]
