@@ -270,7 +270,7 @@ def test_bench_becomes_the_benchmark_so_that_signals_reach_it(monkeypatch: pytes
     monkeypatch.setattr(os, "execv", lambda path, arguments: became.append(arguments))
     assert run(["bench", "data-parallel", "--json"]) == 0
     ((_, file, option),) = became
-    assert (Path(file).name, option) == ("data_parallel.py", "--json") and Path(file).is_file()
+    assert (Path(file).name, option) == ("bench_data_parallel.py", "--json") and Path(file).is_file()
 
 
 def test_both_commands_have_the_same_defaults():
