@@ -184,12 +184,15 @@ def leave_a_grandchild() -> None:
 
 
 def leave_a_daemon() -> None:
+    became_sleep, closed_by_exec = os.pipe()
     if os.fork() == 0:  # here
         os.setsid()
         if os.fork() == 0:
             os.execvp("sleep", SLEEP.split())
         os._exit(0)
     os.wait()
+    os.close(closed_by_exec)
+    os.read(became_sleep, 1)  # until then it is still a fork of the rank, and so named
 
 
 def crash_with_children() -> None:
