@@ -26,7 +26,7 @@ from reference.resilience.async_save import BackgroundCheckpoints
 from reference.resilience.incremental import IncrementalCheckpoints
 from reference.resilience.preemption import Preempted, StopNotice, on_sigterm
 from reference.zero import checkpoint, checkpoint_folder
-from reference.zero.agreement import anywhere
+from reference.zero.agreement import Poll
 
 if TYPE_CHECKING:
     from reference.train import Training
@@ -204,24 +204,28 @@ class Boundary:
 
     def __init__(self, saves: Saves, training: Training, last: int, notice: StopNotice) -> None:
         self.saves, self.training, self.last, self.notice = saves, training, last, notice
+        self.poll = Poll(training.group)
         where = saves.folder, training.saved, training.optimizer, training.group
         self.background = BackgroundCheckpoints(*where) if saves.in_background else None
         self.increments = IncrementalCheckpoints(*where, saves.full_every) if saves.full_every > 1 else None
 
     def __call__(self, step: int) -> None:
         """All ranks call this, after `step` steps. Islands that train apart are not made to wait for each other."""
-        due = self.saves.due(step, self.last)
-        if not (due or all_meet(self.training.config, step)):
-            return
-        busy = self.background is not None and self.background.busy
-        stop, busy = anywhere([self.notice.given, busy], self.training.group)  # one message for both
-        if self.background and not busy:
-            self.background.proceed()
-        if stop or due:
-            self.save(step)
-        if stop and step < self.last:
-            self.finish()
-            raise Preempted(self.saves.stopped(step))
+        if self._all_wait(step):
+            stop, busy = self.poll.answer() or (False, False)
+            if self.background and not busy:
+                self.background.proceed()
+            if stop or self.saves.due(step, self.last):
+                self.save(step)
+            if stop and step < self.last:
+                self.finish()
+                raise Preempted(self.saves.stopped(step))
+        if self._all_wait(step + 1):
+            self.poll.ask([self.notice.given, self.background is not None and self.background.busy])
+
+    def _all_wait(self, step: int) -> bool:
+        """Whether all ranks wait for each other in this step, or after it, whatever is asked here."""
+        return self.saves.due(step, self.last) or all_meet(self.training.config, step)
 
     def save(self, step: int) -> None:
         """Now, or behind training; all, or what has changed."""
@@ -232,6 +236,7 @@ class Boundary:
 
     def finish(self) -> None:
         """Wait until every checkpoint is there."""
+        self.poll.answer()
         if self.background:
             self.background.wait()
 

@@ -8,6 +8,7 @@ A checkpoint is on a disk:
 
     plain.py         a checkpoint that is there whole or not at all, written now or behind training
     async_save.py    `plain.save_behind` for any plan: copy, write behind training, agree between steps
+    file_image.py    a rank's file in memory: a save fills it, and nothing of Python is left to do behind training
     incremental.py   write only what has changed since the last full checkpoint
     preemption.py    SIGTERM with a grace period: agree on a step, save, leave
 

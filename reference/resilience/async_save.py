@@ -31,19 +31,19 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from reference.data_parallel.gradient_sync import GradientSync, ParameterShard
-from reference.memory.offload_targets import HostMemory
 from reference.zero.agreement import anywhere
 from reference.zero.checkpoint import Begun, Steps, begin, in_steps, proceed
 from reference.zero.checkpoint_remembered import held_parts
 from reference.zero.checkpoint_state import held_values
-from reference.zero.checkpoint_write import Chunks, WritePlan, plan_of
+from reference.zero.checkpoint_write import WritePlan, plan_of
 from reference.zero.chunk import Chunk
+
+from .file_image import FileImage
 
 
 class BackgroundCheckpoints:
@@ -80,7 +80,8 @@ class BackgroundCheckpoints:
         self.wait()
         begun = begin(self.folder, self.form, self.optimizer, step, extra, self.group)
         held = held_values(held_parts(self.form, self.optimizer), self.optimizer.state)
-        steps = in_steps(begun, *self._copy.of(held, layout(begun)), self.group, self.keep)
+        plan, image = self._copy.of(held, layout(begun))
+        steps = in_steps(begun, plan, image.write, self.group, self.keep)
         self._doing = in_thread(next(steps))
         self._steps = steps
 
@@ -151,10 +152,9 @@ class Copy:
         self.group = group
         self._layout: list[tuple] | None = None
         self._plan: WritePlan | None = None
-        self._room: dict[str, Chunk] = {}
+        self.image: FileImage | None = None
 
-    @torch.no_grad()
-    def of(self, held: Mapping[str, tuple[ParameterShard, Tensor]], layout: list[tuple]) -> tuple[WritePlan, Chunks]:
+    def of(self, held: Mapping[str, tuple[ParameterShard, Tensor]], layout: list[tuple]) -> tuple[WritePlan, FileImage]:
         """Copy what this rank writes of what it holds. All ranks call this together.
 
         Args:
@@ -162,16 +162,11 @@ class Copy:
             layout: of all that ranks hold, the same on every rank.
 
         Returns:
-            The plan, and the copies, whose memory the next call uses again.
+            The plan, and this rank's file, whose memory the next call uses again.
         """
         if layout != self._layout:  # the first time, and once the optimizer has state
             chunks = {name: Chunk(part, values) for name, (part, values) in held.items()}
             self._plan, self._layout = plan_of(chunks, self.group), layout
-            self._room = {name: self.room_for(*held[name]) for name in self._plan.own(chunks)}
-        for name, room in self._room.items():
-            room.held.copy_(held[name][1])
-        return self._plan, self._room
-
-    def room_for(self, part: ParameterShard, values: Tensor) -> Chunk:
-        """Memory of the CPU for these elements of a part; what is in it is anything."""
-        return Chunk(part, HostMemory().allocate(values))
+            self.image = FileImage(self._plan, self._plan.own(chunks))
+        self.image.fill(held)
+        return self._plan, self.image

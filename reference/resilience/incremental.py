@@ -33,12 +33,12 @@ from reference.data_parallel.gradient_sync import GradientSync
 from reference.errors import BadInput
 from reference.zero import checkpoint_folder
 from reference.zero.agreement import anywhere, by_first, together
-from reference.zero.checkpoint import at_once, begin, found, in_steps, read, remembered_in, require_fit
+from reference.zero.checkpoint import at_once, begin, found, read, remembered_in, require_fit
 from reference.zero.checkpoint_folder import SUMS, Fingerprint
 from reference.zero.checkpoint_remembered import held_parts, rooms
 from reference.zero.checkpoint_remembered import install as install_remembered
 from reference.zero.checkpoint_state import empty_chunks, held_chunks, install, saved_parts
-from reference.zero.checkpoint_write import Chunks, plan_of
+from reference.zero.checkpoint_write import Chunks
 
 Place = tuple[str, tuple[int, ...]]
 """A block: the name of a tensor in the checkpoint, and where in it the block begins."""
@@ -103,7 +103,7 @@ class IncrementalCheckpoints:
         """Save these tensors, and what an increment says of what it adds to."""
         begun = begin(self.folder, self.form, self.optimizer, step, extra, self.group)
         begun = replace(begun, contents={**begun.contents, **adds})
-        return at_once(in_steps(begun, plan_of(tensors, self.group), tensors, self.group, self.keep), self.group)
+        return at_once(begun, tensors, self.group, self.keep)
 
 
 def load(

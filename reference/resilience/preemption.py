@@ -3,7 +3,7 @@
 Slurm and Kubernetes send SIGTERM, and some seconds later SIGKILL. Until then there is time for one more checkpoint:
 
     the signal     comes to one rank, to some, or to all; a handler that only takes note of it
-    agree          between two steps: was any rank told? Then all ranks stop after this step, not each after its own
+    agree          between two steps: was any rank told? All know after the next step, and stop then, after the same one
     save           and wait until the checkpoint has its name
     leave          with exit code 143 = 128 + SIGTERM: this run has not failed, and `--resume` continues it
 
@@ -14,8 +14,9 @@ Slurm and Kubernetes send SIGTERM, and some seconds later SIGKILL. Until then th
 | Kubernetes        | SIGTERM to process 1 of each pod  | `terminationGracePeriodSeconds`, 30 s, then SIGKILL          |
 | torchrun          | passes SIGTERM on to its ranks    | 30 s, then SIGKILL                                           |
 
-A handler must not save by itself: it runs in the middle of a step, on one rank. No clock is read: a rank that was told
-saves at the next boundary, and whether the grace period is long enough for a step and a save is the person's business.
+A handler must not save by itself: it runs in the middle of a step, on one rank. An answer at once would make ranks wait
+for the slowest between any two steps, also in all the weeks in which none is told; so it is read a step later. No clock
+is read: whether the grace period is long enough for two steps and a save is the person's business.
 """
 
 import signal

@@ -55,3 +55,30 @@ def anywhere(flags: Iterable[bool], group: ProcessGroup) -> list[bool]:
     raised = torch.tensor([*map(int, flags)], dtype=torch.int32, device=device_of(group))
     dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=group)
     return [bool(flag) for flag in raised.tolist()]
+
+
+class Poll:
+    """`anywhere` for a loop in which no rank is to wait: what is asked after one step is known after the next.
+
+    An answer at once makes every rank wait, at every step, for the one that ends it last. By the end of the next step,
+    in which ranks have sent each other far more, the answer is there.
+
+    Args:
+        group: of those who are asked. All of them call each method together.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group, self._pending = group, None
+
+    def ask(self, flags: Iterable[bool]) -> None:
+        """Send what this rank says. What was asked before must have been answered."""
+        raised = torch.tensor([*map(int, flags)], dtype=torch.int32, device=device_of(self.group))
+        self._pending = raised, dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=self.group, async_op=True)
+
+    def answer(self) -> list[bool]:
+        """Of each flag that was asked last, whether it was true on any rank; [] if nothing was asked since."""
+        if self._pending is None:
+            return []
+        (raised, work), self._pending = self._pending, None
+        work.wait()
+        return [bool(flag) for flag in raised.tolist()]

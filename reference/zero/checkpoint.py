@@ -85,7 +85,7 @@ def save(
     """
     begun = begin(Path(folder), form, optimizer, step, extra, group)
     chunks = held_chunks(held_parts(form, optimizer), optimizer.state)
-    return at_once(in_steps(begun, plan_of(chunks, group), chunks, group, keep), group)
+    return at_once(begun, chunks, group, keep)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,17 @@ def begin(
     return Begun(partial, contents)
 
 
-def in_steps(begun: Begun, plan: WritePlan, chunks: Chunks, group: ProcessGroup, keep: int) -> Steps:
+def in_steps(
+    begun: Begun, plan: WritePlan, write_file: Callable[[Path], Written], group: ProcessGroup, keep: int
+) -> Steps:
     """Write; then seal, and delete what is too old. All ranks take these steps together; see `proceed`.
+
+    Args:
+        begun: by all ranks together.
+        plan: whose metadata is written.
+        write_file: writes this rank's file into a folder.
+        group: all ranks.
+        keep: so many of the last checkpoints stay in the folder, this one included.
 
     Returns:
         The checkpoint.
@@ -138,7 +147,7 @@ def in_steps(begun: Begun, plan: WritePlan, chunks: Chunks, group: ProcessGroup,
     with or_nothing_is_left(partial.parent, begun.contents["step"], [partial], group):
         if keep < 1:
             raise BadInput(f"a folder keeps 1 checkpoint or more, not {keep}")
-        written = yield lambda: write(partial, plan, chunks)
+        written = yield lambda: write_file(partial)
         sealed = yield lambda: seal_and_keep(begun, plan, written, keep) if first else None
     checkpoint, failure = sealed[0]
     if failure:
@@ -167,8 +176,10 @@ def or_nothing_is_left(folder: Path, step: int, place: list[Path], group: Proces
         raise BadInput(f"step {step} was not saved: {error}; the last checkpoint is {last}") from None
 
 
-def at_once(steps: Steps, group: ProcessGroup) -> Path:
-    """Take all steps of a save, one after another. Returns the checkpoint."""
+def at_once(begun: Begun, chunks: Chunks, group: ProcessGroup, keep: int) -> Path:
+    """Take all steps of a save, one after another. All ranks call this together. Returns the checkpoint."""
+    plan = plan_of(chunks, group)
+    steps = in_steps(begun, plan, lambda partial: write(partial, plan, chunks), group, keep)
     do = next(steps)
     while callable(do):
         do = proceed(steps, do, group)

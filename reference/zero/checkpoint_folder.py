@@ -51,6 +51,11 @@ class Fingerprint:
         with path.open("rb") as file:
             return cls(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
+    @classmethod
+    def of_bytes(cls, data: memoryview) -> "Fingerprint":
+        """Of a file that is to hold these bytes."""
+        return cls(data.nbytes, hashlib.sha256(data).hexdigest())
+
 
 def begin(folder: Path) -> Path:
     """Make a place to write the next checkpoint to, and clear away what crashes have left.

@@ -26,22 +26,25 @@ from reference.zero.checkpoint import load, save
 from reference.zero.checkpoint_folder import complete, files, latest, verify
 from tests.zero.runs import Run, begin, train
 
-EACH = 25  # of so many writes to a file, one may be cut short: torch.save makes some thirty of a tensor
+EACH = 1024  # bytes of a file, after which writing may stop: an archive of a small tensor has a few more
 
 
 class HalfWritten(io.RawIOBase):
-    """A file of which one write may stop in the middle."""
+    """A file that may end after any whole number of `EACH` bytes, however many are written at once."""
 
     def __init__(self, file: io.IOBase, moment: Callable[[], bool]) -> None:
-        self.file, self.moment, self.writes = file, moment, 0
+        self.file, self.moment, self.end = file, moment, 0
 
     def write(self, data: Any) -> int:
-        self.writes += 1
-        if self.writes % EACH == 1 and self.moment():
-            self.file.write(bytes(data)[: len(data) // 2])
-            self.file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.file.write(data)
+        left = memoryview(data).cast("B")
+        while left:
+            room = EACH - self.end % EACH
+            self.end += self.file.write(left[:room])
+            left = left[room:]
+            if self.end % EACH == 0 and self.moment():
+                self.file.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return memoryview(data).nbytes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
@@ -66,8 +69,8 @@ class HalfWritten(io.RawIOBase):
 def killed_at(folder: Path, moment: int) -> Iterator[None]:
     """Let this process be killed at its `moment`-th operation on the folder; -1 for none.
 
-    Operations are what Python's audit hooks see (open, mkdir, rename, unlink, ...), fsync before and after, and some
-    writes of elements, half of which is done.
+    Operations are what Python's audit hooks see (open, mkdir, rename, unlink, ...), fsync before and after, and writes
+    of elements, by the kibibyte.
     """
     count, active, fsync, create_stream = 0, True, os.fsync, FileSystem.create_stream
 

@@ -17,10 +17,10 @@ from reference.cluster import Cluster
 from reference.data_parallel import gather_full
 from reference.errors import BadInput
 from reference.report import read_log
-from reference.resilience.async_save import BackgroundCheckpoints, Copy
-from reference.zero import checkpoint, checkpoint_folder
+from reference.resilience.async_save import BackgroundCheckpoints
+from reference.resilience.file_image import FileImage
+from reference.zero import checkpoint_folder
 from reference.zero.checkpoint import latest, load
-from reference.zero.chunk import Chunk
 
 from ..zero.runs import Run, begun, extra, train
 
@@ -30,7 +30,7 @@ KINDS = ("ddp", "zero1", "fsdp", "hsdp")
 @contextmanager
 def held_back(ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Iterator[Callable[[], None]]:
     """These ranks write nothing until the function that this gives is called."""
-    may_write, write = threading.Event(), checkpoint.write
+    may_write, write = threading.Event(), FileImage.write
 
     def waiting(*arguments: Any) -> Any:
         if dist.get_rank() in ranks:
@@ -38,7 +38,7 @@ def held_back(ranks: tuple[int, ...] = (0, 1, 2, 3)) -> Iterator[Callable[[], No
         return write(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "write", waiting)
+        patch.setattr(FileImage, "write", waiting)
         try:
             yield may_write.set
         finally:
@@ -96,8 +96,15 @@ def test_a_copy_that_is_none_would_show(eight: Cluster, tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing."""
 
     def without_a_copy(folder: Path) -> tuple[bool, float] | None:
+        write, fill = FileImage.write, FileImage.fill
+
+        def filled_late(image: FileImage, partial: Path) -> Any:
+            fill(image, image.held)
+            return write(image, partial)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Copy, "room_for", lambda copy, part, values: Chunk(part, values))
+            patch.setattr(FileImage, "fill", lambda image, held: setattr(image, "held", held))
+            patch.setattr(FileImage, "write", filled_late)
             return saved_then_spoilt(folder, Run("zero1", 2))
 
     assert [same for same, _ in eight.run(without_a_copy, tmp_path)[:2]] == [False, False]
@@ -245,13 +252,14 @@ def test_the_copies_memory_is_taken_once(eight: Cluster, tmp_path: Path) -> None
         for step in (1, 2):
             background.save(step, {})
             background.wait()
-            found.append({name: room.held.data_ptr() for name, room in background._copy._room.items()})
-        return found[0] == found[1], sum(room.held.numel() for room in background._copy._room.values())
+            image = background._copy.image
+            found.append(image.bytes.data_ptr())
+        return found[0] == found[1], sum(place.numel() for _, place in image._places)
 
     kept = [found for found in eight.run(places, tmp_path, Run("ddp", 4)) if found]
     assert all(same for same, _ in kept)
-    elements = 3 * (7 * 3 + 7 + 7 + 1)  # masters and two moments
-    assert sum(count for _, count in kept) == elements  # each replica copies its share, not everything
+    elements = 3 * (7 * 3 + 7 + 7 + 1)  # masters and two moments, in float64
+    assert sum(count for _, count in kept) == 8 * elements  # each replica copies its share, not everything
 
 
 @pytest.mark.parametrize("culprit", [0, 1])
@@ -269,7 +277,7 @@ def test_an_error_of_the_writer_is_one_line_for_all_and_the_last_checkpoint_stay
 
         with pytest.MonkeyPatch.context() as patch:
             if dist.get_rank() == culprit:
-                patch.setattr(checkpoint, "write", full)
+                patch.setattr(FileImage, "write", full)
             background.save(2, {})
             train(*started, [1])
             with pytest.raises(BadInput) as refusal:

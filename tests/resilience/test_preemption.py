@@ -56,7 +56,7 @@ def test_in_another_thread_signals_are_left_alone() -> None:
 def test_one_rank_is_told_and_all_stop_after_the_same_step(
     eight: Cluster, tmp_path: Path, short_text: Path, told: int, in_background: bool
 ) -> None:
-    """In the middle of the fourth step. With a save every 3 steps, one may still be being written."""
+    """In the third step, after which they agree. With a save every 3 steps, one may still be being written."""
     config = TrainConfig(PRESETS["tiny"], str(short_text), 8, batch=12, sequence=16)
 
     def stopped(folder: Path) -> tuple[str, list[int]] | None:
@@ -66,7 +66,7 @@ def test_one_rank_is_told_and_all_stop_after_the_same_step(
 
         def report(step: StepReport) -> None:
             steps.append(step.step)
-            if step.step == 4 and dist.get_rank() == told:
+            if step.step == 3 and dist.get_rank() == told:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         saves = Saves(folder, every=3, in_background=in_background)
