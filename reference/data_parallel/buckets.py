@@ -129,9 +129,9 @@ class Buckets:
     def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
         """Move the gradient of a parameter into its place in bucket `number`."""
         self._require_open(number)
-        if parameter.grad is None:
+        if (gradient := parameter.grad) is None:
             raise RuntimeError("another form has taken this gradient: a model has one form of data parallelism")
-        self.buckets[number].add(index, parameter.grad)
+        self.buckets[number].add(index, gradient)
         parameter.grad = None
         self._has_come(number, index)
 

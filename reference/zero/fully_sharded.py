@@ -187,7 +187,6 @@ class FullySharded(ShardedUnits):
         self._make_whole(call.needed)
         self.unshard(soon)
 
-    @not_compiled
     def _used(self, unit: FlatParameters, name: str) -> Prehook:
         """An operation takes a parameter. A module that uses one of another unit needs that unit from now on."""
         recording = self._recording

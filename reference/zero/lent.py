@@ -51,7 +51,9 @@ class Lent(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             if function in ASKS_NO_VALUE:
                 return function(*arguments, **(options or {}))
-            return _use(function, arguments, options or {})
+            # not always by the first: to go around dynamo takes as long as the use itself
+            use = _use_not_compiled if torch.compiler.is_dynamo_compiling() else _use
+            return use(function, arguments, options or {})
 
     def __repr__(self, **_: object) -> str:
         with torch._C.DisableTorchFunctionSubclass():
@@ -111,7 +113,6 @@ ASKS_NO_VALUE = frozenset(_names_of_questions())
 """Functions that need no memory behind a tensor."""
 
 
-@not_compiled
 def _use(function: Callable[..., Any], arguments: tuple, options: dict[str, Any]) -> Any:
     """`function(*arguments, **options)`, of lent tensors among others."""
     lent = [x for x in _flat((*arguments, *options.values())) if isinstance(x, Lent)]
@@ -124,10 +125,13 @@ def _use(function: Callable[..., Any], arguments: tuple, options: dict[str, Any]
             f"{changed[0].full_name} was written to, and its shard does not know: write to the masters, "
             "[part.master for part in form.parts]"
         )
-    for x in _flat((result,)):
+    for x in _flat([result]):
         if isinstance(x, Tensor):
             _mark(x, lent[0], before)
     return result
+
+
+_use_not_compiled = not_compiled(_use)
 
 
 def _mark(result: Tensor, lent: Lent, before: list[Prehook]) -> None:
@@ -145,12 +149,14 @@ def _same_memory(x: Tensor, unit: Lender) -> bool:
     return x.untyped_storage()._cdata == unit.full.untyped_storage()._cdata
 
 
-def _flat(values: tuple) -> Iterator[Any]:
+def _flat(values: list | tuple) -> list[Any]:
+    found = []
     for value in values:
         if isinstance(value, (list, tuple)):
-            yield from _flat(value)
+            found += _flat(value)
         else:
-            yield value
+            found.append(value)
+    return found
 
 
 def _plain_copy(lent: Lent) -> Tensor:
