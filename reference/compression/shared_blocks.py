@@ -105,7 +105,7 @@ class SharedBlocks:
 
 
 def routes(told: Sequence[Told]) -> list[list[list[Place]]]:
-    """[receiver][sender]: which blocks a rank asks another one about, the same on every rank.
+    """`[receiver][sender]`: which blocks a rank asks another one about, the same on every rank.
 
     Of several ranks that have the same part of a block, as replicas have, each asks another one.
     """
