@@ -19,13 +19,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.checkpoint.storage import WriteResult
 
 from reference.data_parallel.gradient_sync import ParameterShard
 from reference.zero.checkpoint_folder import Fingerprint
-from reference.zero.checkpoint_write import Chunks, WritePlan, Written
+from reference.zero.checkpoint_write import Chunks, WritePlan, Written, write_by
 from reference.zero.chunk import Chunk, Writer
 
 
@@ -38,12 +37,12 @@ class FileImage:
     """
 
     def __init__(self, plan: WritePlan, chunks: Chunks) -> None:
-        counted = Stream()
-        written_by_dcp(plan, chunks, counted)
+        counted = InMemory()
+        write_by(counted, plan, chunks)
         on_gpu = any(chunk.held.is_cuda for chunk in chunks.values())
-        self.bytes = torch.empty(counted.end, dtype=torch.uint8, pin_memory=on_gpu)
-        self.results = written_by_dcp(plan, chunks, Stream(self.bytes))
-        self.name = f"{plan.mine.storage_data.prefix}0.distcp"
+        self.bytes = torch.empty(counted.stream.end, dtype=torch.uint8, pin_memory=on_gpu)
+        writer = InMemory(self.bytes)
+        self.results, self.name = write_by(writer, plan, chunks), writer.name
         self._places = [(one.index, self._elements_of(one)) for one in self.results]
 
     def _elements_of(self, box: WriteResult) -> Tensor:
@@ -88,23 +87,20 @@ class Stream(RawIOBase):
         return self.end
 
 
-class OneFile(FileSystem):
-    """A disk of which each file is the same stream."""
+class InMemory(Writer):
+    """Writes the one file of a rank into a stream, and notes the name that it would have."""
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
+    def __init__(self, place: Tensor | None = None) -> None:
+        super().__init__(".", sync_files=False)
+        self.stream, self.name, self.fs = Stream(place), "", self
+
+    def concat_path(self, folder: Path, name: str) -> str:
+        return name
 
     @contextmanager
-    def create_stream(self, path: Path | str, mode: str) -> Iterator[Stream]:
+    def create_stream(self, name: str, mode: str) -> Iterator[Stream]:
+        self.name = name
         yield self.stream
-
-
-def written_by_dcp(plan: WritePlan, chunks: Chunks, stream: Stream) -> list[WriteResult]:
-    """Let DCP write a rank's file into a stream. Returns which box begins where in it, and how long it is."""
-    writer, planner = Writer(".", sync_files=False), DefaultSavePlanner()
-    writer.fs = OneFile(stream)
-    planner.set_up_planner(dict(chunks))
-    return writer.write_data(plan.mine, planner).value()
 
 
 def elements_in(archive: bytes) -> slice:

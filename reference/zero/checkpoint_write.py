@@ -66,11 +66,16 @@ def write(partial: Path, plan: WritePlan, chunks: Chunks) -> Written:
     Raises:
         OSError: if it cannot be written.
     """
-    planner = DefaultSavePlanner()
-    planner.set_up_planner(dict(chunks))
-    results = Writer(partial).write_data(plan.mine, planner).value()
+    results = write_by(Writer(partial), plan, chunks)
     mine = (name for name in os.listdir(partial) if name.startswith(plan.mine.storage_data.prefix))
     return Written(results, {name: Fingerprint.of(partial / name) for name in mine})
+
+
+def write_by(writer: Writer, plan: WritePlan, chunks: Chunks) -> list[WriteResult]:
+    """Let DCP write what this rank is to write. Returns which box begins where in the file, and how long it is."""
+    planner = DefaultSavePlanner()
+    planner.set_up_planner(dict(chunks))
+    return writer.write_data(plan.mine, planner).value()
 
 
 def seal(partial: Path, plan: WritePlan, written: list[Written], contents: Mapping[str, Any]) -> Path:

@@ -77,6 +77,20 @@ def box(path: Path, one: WriteResult) -> Tensor:
     return torch.load(BytesIO(path.read_bytes()[begin : begin + length]))
 
 
+def test_a_rank_that_writes_nothing_has_an_empty_file(two: Cluster, tmp_path: Path) -> None:
+    """Both have the same, so one of them writes it."""
+
+    def sizes(folder: Path) -> int:
+        mine = {"vector": held(0)["vector"]}
+        image = FileImage(plan_of(chunks_of(mine), dist.group.WORLD), chunks_of(mine))
+        image.fill(mine)
+        ((name, fingerprint),) = image.write(folder).files.items()
+        assert name == f"__{dist.get_rank()}_0.distcp"
+        return fingerprint.size
+
+    assert sorted(map(bool, two.run(sizes, tmp_path))) == [False, True]
+
+
 def test_what_was_filled_in_is_loaded(two: Cluster, tmp_path: Path) -> None:
     """By torch's own reader, as whole tensors."""
 
