@@ -1,5 +1,7 @@
 """A run of islands that resumes is the run that was not interrupted, under any plan inside, whatever is under way."""
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from reference.data_parallel import gather_full
 from reference.decentralized.control_variates import OWN
 from reference.decentralized.meeting import flat
 from reference.parallelize import DataParallelism, Plan
+from reference.report import StepReport
+from reference.resilience.preemption import Preempted
 from reference.saves import Saves
 from reference.train import Training, train
 
@@ -66,6 +70,24 @@ def test_resumed_equals_uninterrupted(four: Cluster, tmp_path: Path, name: str) 
     found = four.run(sitting, config, folder, True, then)
     for mine, (its, _) in zip(found, whole, strict=True):
         assert far_apart(mine, its) < (1e-15 if then == first else 1e-11)
+
+
+def test_islands_that_are_told_to_stop_do_so_where_they_meet_next(four: Cluster, tmp_path: Path) -> None:
+    """They ask one step before a round ends: told in the second step of three, they stop after the third."""
+
+    def stopped(folder: Path) -> str:
+        def report(step: StepReport) -> None:
+            if step.step == 2 and dist.get_rank() == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with pytest.raises(Preempted) as reason:
+            saves = Saves(folder, every=AT * 10)
+            train(CONFIGS["diloco"], dist.group.WORLD, torch.device("cpu"), Plan(DataParallelism.FSDP), report, saves)
+        return str(reason.value)
+
+    assert set(four.run(stopped, tmp_path)) == {
+        f"told to stop: saved after step 3 in {tmp_path}; --resume continues there"
+    }
 
 
 def control_of_a_round(config: TrainConfig, folder: str) -> tuple[Tensor, Tensor]:
