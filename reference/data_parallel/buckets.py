@@ -129,10 +129,11 @@ class Buckets:
     def take(self, number: int, index: int, parameter: nn.Parameter) -> None:
         """Move the gradient of a parameter into its place in bucket `number`."""
         self._require_open(number)
-        if (gradient := parameter.grad) is None:
+        with torch._C.DisableTorchFunctionSubclass():  # a subclass would be asked about its gradient, by way of Python
+            gradient, parameter.grad = parameter.grad, None
+        if gradient is None:
             raise RuntimeError("another form has taken this gradient: a model has one form of data parallelism")
         self.buckets[number].add(index, gradient)
-        parameter.grad = None
         self._has_come(number, index)
 
     def take_product(self, number: int, index: int, gradient: Tensor, x: Tensor) -> None:

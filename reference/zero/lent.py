@@ -14,13 +14,14 @@ It costs some microseconds for each operation that takes a parameter, none for a
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from reference.errors import BadInput
 
+T = TypeVar("T")
 Prehook = Callable[[Any], None]
 not_compiled = torch._disable_dynamo  # torch.compiler.disable would load the compiler where nothing is compiled
 INSTEAD = "gather_full(form) gives values to read, full_state_dict(form, model) what torch.save takes"
@@ -115,19 +116,19 @@ ASKS_NO_VALUE = frozenset(_names_of_questions())
 
 def _use(function: Callable[..., Any], arguments: tuple, options: dict[str, Any]) -> Any:
     """`function(*arguments, **options)`, of lent tensors among others."""
-    lent = [x for x in _flat((*arguments, *options.values())) if isinstance(x, Lent)]
-    lenders = {x.lender(): x.full_name for x in lent if x.lender() is not None}
-    before = [hook for unit, name in lenders.items() if (hook := unit.lend(name)) is not None]
+    lent = _those(Lent, (*arguments, *options.values()))
+    lenders = {x.lender(): x.full_name for x in lent}
+    before = [hook for unit, name in lenders.items() if unit and (hook := unit.lend(name))]
     versions = [x._version for x in lent]
     result = function(*arguments, **options)
-    if changed := [x for x, version in zip(lent, versions, strict=True) if x._version != version]:
-        raise BadInput(
-            f"{changed[0].full_name} was written to, and its shard does not know: write to the masters, "
-            "[part.master for part in form.parts]"
-        )
-    for x in _flat([result]):
-        if isinstance(x, Tensor):
-            _mark(x, lent[0], before)
+    for x, version in zip(lent, versions, strict=True):
+        if x._version != version:
+            raise BadInput(
+                f"{x.full_name} was written to, and its shard does not know: write to the masters, "
+                "[part.master for part in form.parts]"
+            )
+    for x in _those(Tensor, (result,)):
+        _mark(x, lent[0], before)
     return result
 
 
@@ -149,13 +150,14 @@ def _same_memory(x: Tensor, unit: Lender) -> bool:
     return x.untyped_storage()._cdata == unit.full.untyped_storage()._cdata
 
 
-def _flat(values: list | tuple) -> list[Any]:
+def _those(kind: type[T], values: list | tuple) -> list[T]:
+    """Those of a kind among values, and in lists and tuples of them."""
     found = []
     for value in values:
-        if isinstance(value, (list, tuple)):
-            found += _flat(value)
-        else:
+        if isinstance(value, kind):
             found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _those(kind, value)
     return found
 
 

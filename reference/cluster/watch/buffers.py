@@ -127,6 +127,8 @@ class TouchGuard(TorchFunctionMode):
         self.flights, self.accuse, self.gradients, self.copies = flights, accuse, gradients, copies
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not (self.copies.filled or self.flights.any or _is_noted(func)):
+            return func(*args, **(kwargs or {}))
         look = self.looked_at if func in _RUN_HOOKS else self.looked_at_unnoticed
         return look(func, args, kwargs or {})
 
@@ -172,6 +174,12 @@ class TouchGuard(TorchFunctionMode):
             if not _views(result, tensor):
                 self.flights.note(tensor, writes=False)
         return result
+
+
+@lru_cache(maxsize=4096)
+def _is_noted(func: Any) -> bool:
+    """True for functions whose results are of interest also where nothing is in flight."""
+    return func in _RUN_HOOKS or getattr(func, "__name__", "") in _COPYING
 
 
 @lru_cache(maxsize=4096)
