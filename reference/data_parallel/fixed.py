@@ -47,6 +47,8 @@ class Wrapped:
         stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad and id(p) not in own]
         self._stand_ins = {id(p): weakref.ref(p) for p in stand_ins}
         self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
+        # whose masters would not hear of a write
+        self._unheard = {} if loadable else {name: p for name, p in model.named_parameters() if self.trains(p)}
         self.note_values()
         _LIVING.add(self)
         refuse_foreign_optimizers()
@@ -83,24 +85,17 @@ class Wrapped:
         self._noted = self._writes()
 
     def _require_unwritten(self) -> None:
-        for name, writes in self._writes().items():
-            if writes != self._noted.get(name):
+        for name, before, now in zip(self._unheard, self._noted, self._writes(), strict=True):
+            if now != before:
                 raise BadInput(
                     f"{name} was written to after the model was wrapped, and that is lost, since its master is "
                     "elsewhere: write before wrapping, or to the masters"
                 )
 
-    def _writes(self) -> dict[str, int]:
+    def _writes(self) -> list[int]:
         """How often each parameter was written to whose master would not know."""
-        if self._loadable:
-            return {}
         with torch._C.DisableTorchFunctionSubclass():
-            return {
-                _path(prefix, name): parameter._version
-                for prefix, module, _ in self._modules
-                for name, parameter in module._parameters.items()
-                if parameter is not None and self.trains(parameter)
-            }
+            return [parameter._version for parameter in self._unheard.values()]
 
     def hide_gradients(self) -> None:
         """From now on each parameter's `grad` is one that refuses to be used: the real ones are elsewhere."""
@@ -171,10 +166,9 @@ _LIVING: weakref.WeakSet[Wrapped] = weakref.WeakSet()
 
 
 def _refuse_stand_ins(optimizer: Optimizer, arguments: Sequence, options: dict) -> None:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if any(wrapped.trains(parameter) for wrapped in _LIVING):
-                raise BadInput(f"a {type(optimizer).__name__} over the model's parameters would do nothing: {INSTEAD}")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(wrapped.trains(parameter) for wrapped in _LIVING for parameter in parameters):
+        raise BadInput(f"a {type(optimizer).__name__} over the model's parameters would do nothing: {INSTEAD}")
 
 
 def _refuse_to_load(module: nn.Module, *_: object) -> None:
