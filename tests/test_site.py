@@ -1,5 +1,6 @@
 """The pages of the site: each lesson, chapter and puzzle has one, and each link between them leads to a page."""
 
+import ast
 import io
 import re
 import runpy
@@ -55,6 +56,28 @@ def test_each_link_leads_to_a_page(pages: dict[str, str]) -> None:
                 for part in (PurePosixPath(path).parent / target).parts:
                     parts = parts[:-1] if part == ".." else [*parts, part]
                 assert "/".join(parts) in pages, (path, target)
+
+
+def links_by_reference(docstring: str) -> list[str]:
+    """What Markdown takes for a link with its target elsewhere: two pairs of brackets, outside of code."""
+    prose = "\n".join(line for line in docstring.split("\n") if not line.startswith("    "))
+    return re.findall(r"\[[^\]\n]+\]\[[^\]\n]+\]", re.sub(r"`[^`\n]*`", "", prose))
+
+
+def test_no_docstring_has_two_pairs_of_brackets_that_are_no_link() -> None:
+    nodes = (
+        (path, node)
+        for path in sorted((ROOT / "reference").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+    )
+    found = [(str(path), link) for path, node in nodes for link in links_by_reference(ast.get_docstring(node) or "")]
+    assert not found
+
+
+def test_such_brackets_are_seen() -> None:
+    assert links_by_reference("What x[receiver][sender] is.") == ["[receiver][sender]"]
+    assert not links_by_reference("What `x[receiver][sender]` is, [B, S] and [D].\n\n    x[0][1]")
 
 
 def test_a_puzzle_is_told_without_its_answer(pages: dict[str, str]) -> None:
