@@ -1,8 +1,8 @@
-"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`, or `... 50 hang|cut`.
+"""Kill a rank at each of many points of its way: `python -m tests.resilience.all_points 200`; or `... 50 hang`.
 
 In turn, at points that lie evenly on the way of a training of six steps on four ranks, from its first rendezvous to its
-last word. After each, the others must have learned what one process learns; where a rank's node is cut off, and comes
-back, those of its ranks, too.
+last word. After each, the others must have learned what one process learns. With `slow` a rank stands still for a
+moment, and all have learned it, in one go; with `cut` its node is cut off and comes back, and all have.
 """
 
 import sys
@@ -15,20 +15,19 @@ from threading import Thread
 from typing import Any
 
 from reference.cluster import Cluster, Gone
-from reference.resilience.lab.faults import hang
+from reference.resilience.lab.faults import hang, stand_still
 
 from .elastic_runs import PRELOAD, require_right, run, run_on
 
 COMING = 200  # points before a rank has told the others of itself: who dies there was never there
-
-
+STILL, PATIENT = 1.0, 10.0  # seconds that one stands still, and the others' lease, which is longer
 HUNG = 12.0  # seconds, after which one that hangs is ended: the call would wait for it
 CUT = 5.0  # seconds that a node is cut off
 LEASE = 2.0  # seconds without a word, where none is told by the kernel who has gone
 
 
 def main(points: int, how: str) -> int:
-    """Kill, let hang, or cut off, at so many points. Returns how many runs went wrong."""
+    """Kill, let hang, slow down or cut off, at so many points. Returns how many runs went wrong."""
     wrong = 0
     with Cluster(4, nodes=2 if how == "cut" else None, timeout=60, preload=PRELOAD) as cluster:
         way = min(passed for _, _, passed in (run_on if how == "cut" else run)(cluster))
@@ -39,10 +38,8 @@ def main(points: int, how: str) -> int:
             try:
                 results = HAPPENS[how](cluster, {rank: at})
                 laps = require_right(results)
-                died = (
-                    "died" if isinstance(results[rank], Gone) else "was cut off" if how == "cut" else "had left before"
-                )
-                told = f"{died}; {len(laps)} laps on {', '.join(str(lap.ranks) for lap in laps)} ranks"
+                fate = "died" if isinstance(results[rank], Gone) else LIVED[how]
+                told = f"{fate}; {len(laps)} laps on {', '.join(str(lap.ranks) for lap in laps)} ranks"
             except Exception as error:
                 wrong += 1
                 told = f"WRONG: {str(error)[:300]}"
@@ -59,6 +56,14 @@ def killed(cluster: Cluster, points: dict[int, int]) -> list[Any]:
 def hung(cluster: Cluster, points: dict[int, int]) -> list[Any]:
     """Ranks stop for good."""
     return run(cluster, points=points, at_point=partial(hang, HUNG), lease=LEASE)
+
+
+def slowed(cluster: Cluster, points: dict[int, int]) -> list[Any]:
+    """Ranks stand still for a moment. They are waited for: nothing is lost, and nothing done again."""
+    still = partial(stand_still, partial(time.sleep, STILL))
+    results = run(cluster, points=points, at_point=still, lease=PATIENT)
+    assert all(len(laps) == 1 for laps, *_ in results)
+    return results
 
 
 def cut_off(cluster: Cluster, points: dict[int, int]) -> list[Any]:
@@ -94,7 +99,13 @@ def until(holds: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.002)
 
 
-HAPPENS: dict[str, Callable[[Cluster, dict[int, int]], list[Any]]] = {"kill": killed, "hang": hung, "cut": cut_off}
+HAPPENS: dict[str, Callable[[Cluster, dict[int, int]], list[Any]]] = {
+    "kill": killed,
+    "hang": hung,
+    "slow": slowed,
+    "cut": cut_off,
+}
+LIVED = {"kill": "had left before", "hang": "had left before", "slow": "was waited for", "cut": "was cut off"}
 
 if __name__ == "__main__":
     count, how = [*sys.argv[1:], *("200", "kill")[len(sys.argv) - 1 :]]

@@ -1,4 +1,4 @@
-"""A rank dies or hangs at some of many points of its way; `all_points` has all of them."""
+"""A rank dies, hangs or stands still for a moment at some of many points of its way; `all_points` has all of them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 from reference.cluster import Cluster
 from reference.resilience.lab.faults import die, hang
 
-from .all_points import COMING, HUNG, LEASE
+from .all_points import COMING, HUNG, LEASE, slowed
 from .elastic_runs import PRELOAD, require_right, run
 
 POINTS = 16
@@ -33,3 +33,10 @@ def test_wherever_a_rank_dies_the_others_learn_the_same(four: Cluster, number: i
 def test_wherever_a_rank_hangs_the_others_learn_the_same(four: Cluster, number: int) -> None:
     at = COMING + WAY * number // POINTS
     require_right(run(four, points={number % 4: at}, at_point=partial(hang, HUNG), lease=LEASE))
+
+
+@pytest.mark.turns(8)
+@pytest.mark.parametrize("number", range(POINTS))
+def test_wherever_a_rank_stands_still_the_others_wait_for_it(four: Cluster, number: int) -> None:
+    at = COMING + WAY * number // POINTS
+    require_right(slowed(four, points={number % 4: at}))
