@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reference.cluster import Cluster
-from tests.turns import long_first, out_of_turn
+from tests.turns import long_first, long_functions, out_of_turn
 
 torch.set_num_threads(1)  # for small tensors a second thread saves nothing, and costs seconds where all cores are busy
 
@@ -27,13 +27,13 @@ PRELOAD = ("torch._dynamo", "torch.distributed.checkpoint", "pytest", "reference
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--turn", type=int, help="of what is marked `turns(n)`, each n-th parameter, from this one on")
+    parser.addoption("--turn", type=int, help="run what has its turn on this day: see `tests/turns.py`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
         items[:] = long_first(items)
-    if (turn := config.getoption("turn")) is not None and (left := out_of_turn(items, turn)):
+    if (turn := config.getoption("turn")) is not None and (left := out_of_turn(items, turn, long_functions())):
         passed_over = set(left)
         items[:] = [item for item in items if item not in passed_over]
         config.hook.pytest_deselected(items=left)

@@ -5,7 +5,7 @@ it, in three processes on two cores: a third of its time a test waits, for ranks
 says which tests took longest, and in one line how many minutes each part took, and how many seconds each folder.
 
 Some tests take turns (`tests/turns.py`): the day decides which, and is printed. `--turn=N` has those of another day,
-and `--all` has all of them, which takes longer.
+and `--all` has all of them, which takes longer. `--remember` writes down which took long.
 """
 
 import os
@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 from pytest import ExitCode
+
+from tests.turns import remember
 
 TESTS = Path(__file__).parent
 LONGEST = 40  # functions that are told
@@ -66,7 +68,8 @@ def where_alone(options: list[str]) -> list[str]:
 
 def prove(options: list[str]) -> int:
     """Run the tests, with these options of pytest besides. Returns the exit code of the part that fails, or 0."""
-    options = in_turn(options, date.today().toordinal())
+    remembers = "--remember" in options
+    options = in_turn([option for option in options if option != "--remember"], date.today().toordinal())
     print(f"with {' '.join(options)}" if options else "with all that takes turns", flush=True)
     seconds, codes = Seconds(), []
     beside = ["-n", str(processes(os.cpu_count() or 1)), "--dist", "worksteal", "-m", "not alone"]
@@ -77,6 +80,8 @@ def prove(options: list[str]) -> int:
         if codes[-1] not in (ExitCode.OK, ExitCode.TESTS_FAILED, ExitCode.NO_TESTS_COLLECTED):
             return codes[-1]  # it was interrupted, or the options are wrong
     print(seconds)
+    if remembers:
+        remember(seconds.functions)
     return ExitCode.TESTS_FAILED if ExitCode.TESTS_FAILED in codes else min(codes)
 
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import check
+from tests import check, turns
 from tests.check import FAR, LONG, ROOT, Nearest, distances, first_parameters_first, imported
 from tests.prove import MOST, Seconds, in_turn, processes, prove, where_alone
-from tests.turns import long_first, out_of_turn
+from tests.turns import LEAST, long_first, long_functions, out_of_turn, remember
 
 
 class Item:
@@ -106,15 +106,50 @@ def test_what_takes_long_begins_first_and_the_rest_stays_in_its_order() -> None:
 def test_in_as_many_turns_as_there_are_each_parameter_has_its_own_once(first: int) -> None:
     always = [Item("t.py", f"test_always[{i}]") for i in range(3)]
     by_turns = [Item(file, f"test_x[{i}]", turns=4) for file in ("t.py", "u.py") for i in range(9)]
-    runs = [set(by_turns) - set(out_of_turn([*always, *by_turns], turn)) for turn in range(first, first + 4)]
+    runs = [set(by_turns) - set(out_of_turn([*always, *by_turns], turn, {})) for turn in range(first, first + 4)]
     assert sorted(item.nodeid for run in runs for item in run) == sorted(item.nodeid for item in by_turns)
     assert {len(run) for run in runs} == {4, 6}
-    assert not set(always) & set(out_of_turn([*always, *by_turns], first))
+    assert not set(always) & set(out_of_turn([*always, *by_turns], first, {}))
 
 
 def test_a_function_of_few_parameters_has_one_of_them_in_every_turn() -> None:
     few = [Item("t.py", f"test_x[{i}]", turns=5) for i in range(3)]
-    assert [len(few) - len(out_of_turn(few, turn)) for turn in range(10)] == [1] * 10
+    assert [len(few) - len(out_of_turn(few, turn, {})) for turn in range(10)] == [1] * 10
+
+
+TAKEN = {f"t.py::test_{name}": 9.0 - place for place, name in enumerate("abcdefgh")}
+
+
+def test_what_takes_long_runs_every_fifth_day_and_all_else_every_day() -> None:
+    items = [Item("t.py", f"test_{name}") for name in "abcdefghi"]
+    runs = [[item for item in items if item not in out_of_turn(items, day, TAKEN)] for day in range(100, 105)]
+    assert ["".join(item.name[-1] for item in run) for run in runs] == ["afi", "bgi", "chi", "di", "ei"]
+
+
+def test_what_takes_turns_and_takes_long_runs_every_day() -> None:
+    items = [Item("t.py", f"test_a[{number}]", turns=8) for number in range(16)]
+    runs = [[item for item in items if item not in out_of_turn(items, day, TAKEN)] for day in range(1000, 1008)]
+    assert [len(run) for run in runs] == [2] * 8
+    assert sorted(item.name for run in runs for item in run) == sorted(item.name for item in items)
+
+
+def test_each_function_that_takes_long_is_there() -> None:
+    known = long_functions()
+    assert min(known.values()) >= LEAST
+    for function in known:
+        file, *_, name = function.split("::")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), "make test ARGS='--all --remember'"
+
+
+def test_what_took_long_is_remembered_and_what_did_not_run_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_x.py").write_text("".join(f"def test_{name}(): ...\n" for name in "abc"))
+    monkeypatch.setattr(turns, "LONG", tmp_path / "tests/long.json")
+    turns.LONG.write_text('{"tests/test_x.py::test_a": 7, "tests/test_x.py::test_b": 8, "tests/test_x.py::gone": 9}')
+    remember({"tests/test_x.py::test_b": 1.0, "tests/test_x.py::test_c": 12.34})
+    assert long_functions() == {"tests/test_x.py::test_a": 7, "tests/test_x.py::test_c": 12.3}
 
 
 def test_the_day_has_its_turn_unless_one_asks_for_another_or_for_all() -> None:
