@@ -146,8 +146,10 @@ def test_what_took_long_is_remembered_and_what_did_not_run_stays(
 ) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_x.py").write_text("".join(f"def test_{name}(): ...\n" for name in "abc"))
-    monkeypatch.setattr(turns, "LONG", tmp_path / "tests/long.json")
-    turns.LONG.write_text('{"tests/test_x.py::test_a": 7, "tests/test_x.py::test_b": 8, "tests/test_x.py::gone": 9}')
+    monkeypatch.setattr(turns, "REMEMBERED", tmp_path / "tests/long.json")
+    turns.REMEMBERED.write_text(
+        '{"tests/test_x.py::test_a": 7, "tests/test_x.py::test_b": 8, "tests/test_x.py::gone": 9}'
+    )
     remember({"tests/test_x.py::test_b": 1.0, "tests/test_x.py::test_c": 12.34})
     assert long_functions() == {"tests/test_x.py::test_a": 7, "tests/test_x.py::test_c": 12.3}
 

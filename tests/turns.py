@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-LONG = Path(__file__).with_name("long.json")
+REMEMBERED = Path(__file__).with_name("long.json")
 """The seconds of each function that takes long, with all parameters that a run has of it."""
 LEAST = 3.0  # seconds of a function that takes long
 DAYS = 5  # of which such a function has one
@@ -53,20 +53,20 @@ def out_of_turn(items: Sequence[pytest.Item], turn: int, long: Mapping[str, floa
 
 
 def long_functions() -> dict[str, float]:
-    """What `LONG` remembers."""
-    return json.loads(LONG.read_text(encoding="utf-8"))
+    """Which functions take long, and how many seconds."""
+    return json.loads(REMEMBERED.read_text(encoding="utf-8"))
 
 
 def remember(seconds: Mapping[str, float]) -> None:
     """Write down which functions take long. What is known of those that have not run stays."""
     found = long_functions() | {function: round(taken, 1) for function, taken in seconds.items()}
     kept = {function: taken for function, taken in sorted(found.items()) if taken >= LEAST and _exists(function)}
-    LONG.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    REMEMBERED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def _exists(function: str) -> bool:
     file, _, name = function.partition("::")
-    path = LONG.parents[1] / file
+    path = REMEMBERED.parents[1] / file
     return path.exists() and f"def {name.rpartition('::')[2]}(" in path.read_text(encoding="utf-8")
 
 

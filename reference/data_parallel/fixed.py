@@ -47,8 +47,9 @@ class Wrapped:
         stand_ins = [p for p in (*model.parameters(), *before) if p.requires_grad and id(p) not in own]
         self._stand_ins = {id(p): weakref.ref(p) for p in stand_ins}
         self._hidden = [(weakref.ref(p), no_gradient_here(p)) for p in stand_ins if not p.is_meta]
-        # whose masters would not hear of a write
-        self._unheard = {} if loadable else {name: p for name, p in model.named_parameters() if self.trains(p)}
+        self._with_other_masters = (
+            {} if loadable else {name: p for name, p in model.named_parameters() if self.trains(p)}
+        )
         self.note_values()
         _LIVING.add(self)
         refuse_foreign_optimizers()
@@ -85,7 +86,7 @@ class Wrapped:
         self._noted = self._writes()
 
     def _require_unwritten(self) -> None:
-        for name, before, now in zip(self._unheard, self._noted, self._writes(), strict=True):
+        for name, before, now in zip(self._with_other_masters, self._noted, self._writes(), strict=True):
             if now != before:
                 raise BadInput(
                     f"{name} was written to after the model was wrapped, and that is lost, since its master is "
@@ -95,7 +96,7 @@ class Wrapped:
     def _writes(self) -> list[int]:
         """How often each parameter was written to whose master would not know."""
         with torch._C.DisableTorchFunctionSubclass():
-            return [parameter._version for parameter in self._unheard.values()]
+            return [parameter._version for parameter in self._with_other_masters.values()]
 
     def hide_gradients(self) -> None:
         """From now on each parameter's `grad` is one that refuses to be used: the real ones are elsewhere."""
