@@ -1,8 +1,8 @@
 """Which tests run when: what takes long begins first, and what takes long or proves one thing of very many takes turns.
 
 A test marked `turns(8)` has every eighth of its parameters in a run of `make test`, and others the next day: in eight
-days, all of them. Any other function that takes long, by what `long.json` remembers, runs every fifth day; one that is
-not in there, as each new one, runs every day. `make test ARGS=--all` has all at once; so has pytest, where nobody gives
+days, all of them. Any other function that takes long, by what `long.json` remembers, has its day of the week; one that
+is not in there, as each new one, runs every day. `make test ARGS=--all` has all at once; so has pytest, where nobody gives
 it a `--turn`.
 """
 
@@ -16,7 +16,7 @@ import pytest
 REMEMBERED = Path(__file__).with_name("long.json")
 """The seconds of each function that takes long, with all parameters that a run has of it."""
 LEAST = 3.0  # seconds of a function that takes long
-DAYS = 5  # of which such a function has one
+DAYS = 7  # of which such a function has one
 
 
 def long_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -73,10 +73,11 @@ PUZZLE = Puzzle(
         modelled link the time of n-1 messages or attentions, whichever takes longer, and of one more attention.
         """,
     function=ring_forward,
-    cases=cases(worlds=(4,), **SMALL, kv_heads=(2, 1), microseconds=(10, 40), layout=("contiguous",), padding=(0,))
+    cases=cases(worlds=(4,), **SMALL, kv_heads=(2,), microseconds=(10,), layout=("contiguous",), padding=(0,))
+    + cases(worlds=(4,), **SMALL, kv_heads=(1,), microseconds=(40,), layout=("contiguous",), padding=(0,))
     + cases(worlds=(3,), **SMALL, kv_heads=(1,), microseconds=(20,), layout=("zigzag", "striped"), padding=(1,))
     + cases(
-        worlds=(2, 1, 5),
+        worlds=(2, 1),
         batch=(2,),
         heads=(2,),
         local=(3,),
