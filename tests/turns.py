@@ -2,8 +2,8 @@
 
 A test marked `turns(8)` has every eighth of its parameters in a run of `make test`, and others the next day: in eight
 days, all of them. Any other function that takes long, by what `long.json` remembers, has its day of the week; one that
-is not in there, as each new one, runs every day. `make test ARGS=--all` has all at once; so has pytest, where nobody gives
-it a `--turn`.
+is not in there, as each new one, runs every day. `make test ARGS=--all` has all at once; so has pytest, where nobody
+gives it a `--turn`.
 """
 
 import json
