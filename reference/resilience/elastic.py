@@ -99,7 +99,8 @@ def train_elastically(
         after_step: called on each rank that trains, after each step.
 
     Returns:
-        The laps that this process took part in, and the training as it is in the end; None on a spare.
+        The laps that this process took part in, and the training as it is in the end; None where this process has none:
+        on a spare, and on one that was gone when the others took the last step.
 
     Raises:
         BadInput: if a layout does not fit.
@@ -110,26 +111,27 @@ def train_elastically(
     keeps = _Keeps(MemoryCopies(), copies, copy_every, saves)
     membership = Membership(connect, name, lease, at_first)
     laps: list[Lap] = []
-    training = None
+    learned: Training | None = None
     try:
         while True:
             laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
+            runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
             try:
                 if membership.told(DONE):
-                    return laps, training
+                    return laps, learned
                 in_vain = sum(1 for _ in takewhile(lambda lap: lap.first is None, reversed(laps[:-1])))
                 with world(laps[-1].round, membership, min(CONNECTED * 2**in_vain, PATIENCE)) as members:
-                    runner = _Runner(config, layout, keeps, device, membership, laps[-1], after_step)
-                    training = runner.run(members)
-                    if runner.done:
+                    runner.run(members)
+                    if runner.learned:
                         membership.tell(DONE)
-                        return laps, training
+                        return laps, runner.learned
             except RuntimeError as error:
                 if not (membership.over or broken(error)):
                     raise
                 laps[-1].why = str(error)
             finally:
                 laps[-1].ended = time.monotonic()
+                learned = runner.learned or learned  # those who know that all are done may leave while this one waits
     finally:
         membership.close()
 
@@ -160,9 +162,9 @@ class _Runner:
         self.config, self.layout, self.keeps, self.held, self.device = config, layout, keeps, keeps.held, device
         self.membership, self.lap, self.after_step = membership, lap, after_step
         self.last = config.stop_after or config.steps
-        self.done = False
+        self.learned: Training | None = None  # the training, once it has taken all steps
 
-    def run(self, members: dist.ProcessGroup) -> Training | None:
+    def run(self, members: dist.ProcessGroup) -> None:
         """Until all steps are taken, or a guest waits to be let in."""
         self.lap.ranks, plan = self.layout(members.size())
         group = mine_of(members, [tuple(range(self.lap.ranks))])
@@ -176,7 +178,6 @@ class _Runner:
             self.lap.resumed = time.monotonic()
             self.train(training, group)
         dist.barrier()  # spares wait here; after it no rank is needed by another
-        return training
 
     def restore(self, training: Training | None, members: dist.ProcessGroup) -> int:
         """From which step on to train: 0 where none was taken. Raises StateLost."""
@@ -215,7 +216,7 @@ class _Runner:
                 self.lap.why = "a guest waits to be let in"
                 return
         self.held.settle()
-        self.done = True
+        self.learned = training
 
 
 def any_rank(says: bool, group: dist.ProcessGroup) -> bool:

@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from reference.cluster import Cluster, Gone, Last, Nodes
 from reference.plan import DataParallelism, Plan
+from reference.resilience.round_group import RoundOver
 from reference.saves import Saves
 from reference.train import Training
 
-from .elastic_runs import CONFIG, PRELOAD, STEPS, require_right, run, run_on
+from .elastic_runs import CONFIG, PRELOAD, STEPS, Happens, nothing, require_right, run, run_on
 
 pytestmark = pytest.mark.alone  # who is gone is told by a clock: beside other tests a rank may come too late
 
@@ -132,6 +134,34 @@ def test_one_who_comes_back_is_let_in(four: Cluster) -> None:
     laps = require_right(results)
     assert [lap.ranks for lap in laps if lap.losses][-1] == 4
     assert 3 in [lap.ranks for lap in laps]
+
+
+def is_left_by_others(who: int, before: Happens):
+    """A rank that still waits in the end, for a last word of others who have left."""
+
+    def happens(rank: int, training: Training | None, step: int) -> None:
+        before(rank, training, step)
+        if rank == who and step == STEPS:
+            barrier = dist.barrier
+
+            def left_in_it() -> None:
+                dist.barrier = barrier
+                barrier()
+                raise RoundOver("a member has left, and this call waits for it")
+
+            dist.barrier = left_in_it
+
+    return happens
+
+
+@pytest.mark.parametrize("before", [nothing, pauses(2, 1, 3.0)], ids=["one lap", "three laps"])
+def test_one_who_is_left_by_others_has_what_it_learned(four: Cluster, before: Happens) -> None:
+    """Neither nothing nor what an earlier lap, which ended for a guest, had learned."""
+    results = run(four, happens=is_left_by_others(0, before), lease=1.5)
+    require_right(results)
+    laps, held, _ = results[0]
+    assert "a member has left" in laps[-2].why and not laps[-1].losses
+    assert held
 
 
 available = Nodes.available()
