@@ -112,7 +112,10 @@ def run_on(cluster: Cluster, **options: Any) -> list[Any]:
 
 
 def require_right(results: list[Any], config: TrainConfig = CONFIG) -> list[Lap]:
-    """See that those who live have learned what one process learns. Returns the laps of the first of them."""
+    """See that those who live have learned what one process learns. Returns the laps of the first of them.
+
+    Where all live, nothing of it may be lost: together they hold every element.
+    """
     losses, parameters = expected(config)
     lived = [result for result in results if not isinstance(result, Gone)]
     assert lived
@@ -122,6 +125,9 @@ def require_right(results: list[Any], config: TrainConfig = CONFIG) -> list[Lap]
                 assert abs(loss - losses[step]) < 1e-10, (step, loss, losses[step])
         for name, box, values in parts:
             torch.testing.assert_close(values, box.within(parameters[name]), rtol=0, atol=1e-10)
+    if len(lived) == len(results):
+        held = sum(values.numel() for _, parts, _ in lived for *_, values in parts)
+        assert held >= sum(each.numel() for each in parameters.values())
     done = {step for laps, _, _ in lived for lap in laps for step in lap.losses}
     assert done == set(range(config.steps))
     return lived[0][0]
