@@ -78,20 +78,8 @@ def on_rank(load: Load) -> dict[str, list[float]]:
     """The seconds of each program's calls on this rank."""
     group = rows.plain_gloo()
     calls = programs(load, group)
-    check({name: call() for name, call in calls.items() if name != "dense"})
+    rows.require_same({name: call() for name, call in calls.items() if name != "dense"}, as_in="ours")
     return rows.interleaved(calls, load.rounds, partial(dist.barrier, group))
-
-
-def check(results: dict[str, tuple[Tensor, ...]]) -> None:
-    """See that all programs compute the same.
-
-    Raises:
-        SystemExit: if they do not.
-    """
-    for name, found in results.items():
-        for mine, right in zip(found, results["ours"], strict=True):
-            if not torch.allclose(mine, right, rtol=1e-3, atol=1e-4):
-                raise SystemExit(f"{name} differs from our layer by {float((mine - right).abs().max()):.2g}")
 
 
 def programs(load: Load, group: ProcessGroup) -> dict[str, Call]:

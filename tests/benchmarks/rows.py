@@ -21,7 +21,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 STARTS = 3  # of the ranks, where what is measured depends on them: see `joined`
@@ -98,6 +100,18 @@ def interleaved(
             if repeat:
                 times[name].append((time.perf_counter() - begin) / calls)
     return times
+
+
+def require_same(results: Mapping[str, Sequence[Tensor]], as_in: str) -> None:
+    """See that all programs have computed what the one called `as_in` has, but for rounding in float32.
+
+    Raises:
+        SystemExit: if they have not.
+    """
+    for name, found in results.items():
+        for mine, right in zip(found, results[as_in], strict=True):
+            if not torch.allclose(mine, right, rtol=1e-3, atol=1e-4):
+                raise SystemExit(f"{name} differs from {as_in} by {float((mine - right).abs().max()):.2g}")
 
 
 def medians(times: Mapping[str, list[float]]) -> dict[str, float]:
