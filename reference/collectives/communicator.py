@@ -93,11 +93,11 @@ class Communicator(ABC):
         self.all_gather(x, out)
         return lambda: out
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
-        """Start to sum this rank's chunk of the `x` of all ranks, which is the result. `x` means nothing afterwards."""
-        own = torch.empty_like(own_chunk(self, x))
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
+        """Start to sum chunk i of the `x` of all ranks into the `out` of rank i, which may be that chunk of its `x`."""
+        own = torch.empty_like(out)  # what is written by hand writes to it before it has read all of `x`
         self.reduce_scatter(x, own)
-        return lambda: own
+        return lambda: out.copy_(own)
 
     def start_all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> Finish:
         """Start to exchange rows as `all_to_all_uneven` does; the result is `out`."""
@@ -144,9 +144,8 @@ class Native(Communicator):
     def start_all_gather(self, x: Tensor, out: Tensor) -> Finish:
         return after([all_gather_single(out.view(-1), x.view(-1), group=self.group, async_op=True)], out, x)
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
-        own = own_chunk(self, x)
-        return after([reduce_scatter_single(own, x.view(-1), group=self.group, async_op=True)], own)
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
+        return after([reduce_scatter_single(out.view(-1), x.view(-1), group=self.group, async_op=True)], out, x)
 
     def start_all_to_all_uneven(self, x: Tensor, out: Tensor, sent: Sequence[int], received: Sequence[int]) -> Finish:
         work = dist.all_to_all_single(out, x, [*received], [*sent], group=self.group, async_op=True)

@@ -41,5 +41,5 @@ class Relay(Communicator):
     def start_all_gather(self, x: Tensor, out: Tensor) -> Finish:
         return self.inner.start_all_gather(x, out)
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
-        return self.inner.start_reduce_scatter(x)
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
+        return self.inner.start_reduce_scatter(x, out)

@@ -55,7 +55,7 @@ class Quantised(Relay):
 
     def reduce_scatter(self, x: Tensor, out: Tensor) -> None:
         if self._sums(x, SUM):
-            out.view(-1).copy_(self._start_sum(x)())
+            self.start_reduce_scatter(x, out)()
         else:
             super().reduce_scatter(x, out)
 
@@ -67,8 +67,11 @@ class Quantised(Relay):
             return super().start_all_gather(x, out)
         return self._start_gather(x, out, self.gathered)
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
-        return self._start_sum(x) if self._sums(x, SUM) else super().start_reduce_scatter(x)
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
+        if not self._sums(x, SUM):
+            return super().start_reduce_scatter(x, out)
+        sums = self._start_sum(x)
+        return lambda: out.copy_(sums().view_as(out))
 
     def start_all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> Finish:
         """What is gathered are sums: so they are in the format of sums, and start when those are there."""

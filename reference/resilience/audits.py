@@ -109,9 +109,9 @@ class Listening(Relay):
         self.brought.reduced.append(int(fingerprint(x)))
         return super().start_all_reduce(x, op)
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
         self.brought.scattered.append(int(fingerprint(x)))
-        return super().start_reduce_scatter(x)
+        return super().start_reduce_scatter(x, out)
 
 
 class Audits:

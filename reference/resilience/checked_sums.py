@@ -104,9 +104,10 @@ class Checked(Relay):
             return self.inner.start_all_reduce(x, op)
         return self._checked(self.inner.start_all_reduce(checksum(x)), self.inner.start_all_reduce(x))
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
         sums = torch.cat([checksum(chunk) for chunk in x.view(-1).tensor_split(self.size())])
-        return self._checked(self.inner.start_reduce_scatter(sums), self.inner.start_reduce_scatter(x))
+        expected = self.inner.start_reduce_scatter(sums, sums.new_empty(2))
+        return self._checked(expected, self.inner.start_reduce_scatter(x, out))
 
     def _checked(self, sums: Finish, result: Finish) -> Finish:
         def finish() -> Tensor:

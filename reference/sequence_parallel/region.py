@@ -48,10 +48,9 @@ class SequenceRegion(Region):
             BadInput: if S does not divide by t.
         """
         parts = cut(x, self.ranks).movedim(-3, 0).contiguous()
-        if self.overlap:
-            finish = self.communicator.start_reduce_scatter(parts)
-            return lambda: finish().view(parts.shape[1:])
         own = x.new_empty(parts.shape[1:])
+        if self.overlap:
+            return self.communicator.start_reduce_scatter(parts, own)
         self.communicator.reduce_scatter(parts, own)
         return _done(own)
 

@@ -4,10 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from reference.collectives.communicator import Communicator, Finish
+from reference.collectives.communicator import Communicator, Finish, own_chunk
 from reference.collectives.default import over
 from reference.data_parallel.buckets import Bucket
 from reference.data_parallel.flat_layout import FlatLayout
@@ -69,7 +70,9 @@ class ShardedGradients:
     def launch(self, bucket: Bucket, last: bool) -> None:
         """Start the reduction of a full bucket. `last`: nothing will be added to its gradients in this step."""
         whole = bucket.complete()
-        self._under_way.append(_Reduction(bucket, whole, self.communicator.start_reduce_scatter(whole), last))
+        own = own_chunk(self.communicator, whole)
+        own = own if self.keep else torch.empty_like(own)  # that nothing else of the bucket stays
+        self._under_way.append(_Reduction(bucket, whole, self.communicator.start_reduce_scatter(whole, own), last))
         if not self.keep:
             bucket.release()  # what comes next gets a buffer of its own
             self._finish_all_but(IN_FLIGHT)
@@ -110,4 +113,4 @@ class ShardedGradients:
         if bucket in self.of:
             self.of[bucket].add_(own)
         else:
-            self.of[bucket] = own if self.keep else own.clone()  # that nothing else of the bucket stays
+            self.of[bucket] = own

@@ -64,7 +64,11 @@ def started(kind: Callable[..., Communicator]) -> dict[str, Callable[..., None]]
         assert kind(group).start_all_gather(x, out)() is out
 
     def reduce_scatter(x: Tensor, out: Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
-        out.copy_(kind(group).start_reduce_scatter(x.clone())())
+        n, x = group.size(), x.clone()
+        assert kind(group).start_reduce_scatter(x.clone(), out)() is out
+        in_place = x.view(-1).tensor_split(n)[group.rank()]
+        assert kind(group).start_reduce_scatter(x, in_place)() is in_place
+        assert torch.equal(in_place.view_as(out), out)
 
     return {"all_reduce": all_reduce, "all_gather": all_gather, "reduce_scatter": reduce_scatter}
 

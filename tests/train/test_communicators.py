@@ -116,9 +116,9 @@ class Counted(Fastest):
         self.gathered += out.nbytes
         return super().start_all_gather(x, out)
 
-    def start_reduce_scatter(self, x: Tensor) -> Finish:
+    def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
         self.summed += x.nbytes
-        return super().start_reduce_scatter(x)
+        return super().start_reduce_scatter(x, out)
 
 
 def counted_step() -> tuple[int, int, int]:
