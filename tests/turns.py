@@ -15,7 +15,7 @@ import pytest
 
 REMEMBERED = Path(__file__).with_name("long.json")
 """The seconds of each function that takes long, with all parameters that a run has of it."""
-LEAST = 3.0  # seconds of a function that takes long
+LEAST = 2.0  # seconds of a function that takes long
 DAYS = 7  # of which such a function has one
 
 
