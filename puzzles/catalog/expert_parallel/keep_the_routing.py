@@ -126,7 +126,8 @@ PUZZLE = Puzzle(
     body=BROKEN,
     cases=cases(worlds=(2,), tokens=(3,), here=(3,), k=(1,), twins=(3,))
     + cases(worlds=(3,), tokens=(2,), here=(2,), k=(3,), twins=(0, 2))
-    + cases(worlds=(1,), tokens=(4,), here=(4,), k=(1, 2), twins=(1, 2))
+    + cases(worlds=(1,), tokens=(4,), here=(4,), k=(1,), twins=(2,))
+    + cases(worlds=(1,), tokens=(4,), here=(4,), k=(2,), twins=(1,))
     + cases(worlds=(4,), tokens=(2,), here=(1,), k=(1,), twins=(2,))
     + cases(worlds=(3,), tokens=(2,), here=(2,), k=(1,), twins=(3,), idle=(True,))
     + cases(worlds=(4,), members=(0, 2, 3), tokens=(2,), here=(2,), k=(1,), twins=(3,)),
@@ -139,7 +140,7 @@ PUZZLE = Puzzle(
             twins=lambda so_far: range(1, so_far.n * so_far.here // 2 + 1),
         ),
     ),
-    large=case(1, tokens=5000, here=4, k=3, twins=2, width=64),
+    large=case(1, tokens=4300, here=4, k=3, twins=2, width=64),
     inputs=a_rank,
     oracle=one_process_that_forgets_nothing,
     drive=in_two_micro_batches,
