@@ -128,7 +128,8 @@ class UntilOver(Request):
         """Block until the call is done; True. Raises RoundOver."""
         while not self._carried.is_completed():
             with suppress(RuntimeError):  # not yet; or an error, which comes again below
-                self._carried.wait(LOOK)
+                if self._carried.wait(LOOK):
+                    return True  # gloo's reduce-scatter of one rank never says that it is completed
             if _now.over() and not self._carried.is_completed():
                 raise RoundOver("a member has left or has gone, and this call waits for it")
         return self._carried.wait()

@@ -67,6 +67,14 @@ def test_a_call_that_has_ended_counts_also_after_the_round(over: threading.Event
     assert UntilOver(work).wait()
 
 
+def test_a_call_that_never_says_that_it_is_done_ends_with_its_wait(over: threading.Event) -> None:
+    """As gloo's reduce-scatter of one rank."""
+    work = Ends()
+    work.ended.set()
+    work.is_completed = lambda: False
+    assert UntilOver(work).wait()
+
+
 def test_each_call_that_a_group_has_is_one_that_waits_so() -> None:
     no_calls = {"creator", "ranks", "_make", "_splits", "shutdown"}
     of_a_group = {name for name in vars(Tap) if not name.startswith("__")} - no_calls

@@ -68,16 +68,19 @@ class Fastest(Native):
 
         There, ranks send each other what is theirs, and each adds up what it was sent.
         """
-        if not x.is_cpu or self.size() == 1:
+        if not x.is_cpu:
             return super().start_reduce_scatter(x, out)
         received, total = torch.empty_like(x.view(-1)), out.view(-1)
         work = dist.all_to_all_single(received, x.view(-1), group=self.group, async_op=True)
 
         def finish() -> Tensor:
             work.wait()
-            first, second, *others = received.tensor_split(self.size())
-            torch.add(first, second, out=total)
-            for part in others:
+            first, *others = received.tensor_split(self.size())
+            if others:
+                torch.add(first, others[0], out=total)
+            else:
+                total.copy_(first)
+            for part in others[1:]:
                 total.add_(part)
             return out
 
