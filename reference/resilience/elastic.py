@@ -111,7 +111,7 @@ def train_elastically(
     keeps = _Keeps(MemoryCopies(), copies, copy_every, saves)
     membership = Membership(connect, name, lease, at_first)
     laps: list[Lap] = []
-    learned: Training | None = None
+    learned: Training | None = None  # by the last lap that took all steps
     try:
         while True:
             laps.append(Lap(membership.agree(), 0, began=time.monotonic()))
@@ -131,7 +131,7 @@ def train_elastically(
                 laps[-1].why = str(error)
             finally:
                 laps[-1].ended = time.monotonic()
-                learned = runner.learned or learned  # those who know that all are done may leave while this one waits
+                learned = runner.learned or learned  # also where others left the last barrier, and this one fails in it
     finally:
         membership.close()
 

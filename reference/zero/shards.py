@@ -70,9 +70,9 @@ class ShardedGradients:
     def launch(self, bucket: Bucket, last: bool) -> None:
         """Start the reduction of a full bucket. `last`: nothing will be added to its gradients in this step."""
         whole = bucket.complete()
-        own = own_chunk(self.communicator, whole)
-        own = own if self.keep else torch.empty_like(own)  # that nothing else of the bucket stays
-        self._under_way.append(_Reduction(bucket, whole, self.communicator.start_reduce_scatter(whole, own), last))
+        place = own_chunk(self.communicator, whole)
+        out = place if self.keep else torch.empty_like(place)  # of its own: nothing else of the bucket must stay
+        self._under_way.append(_Reduction(bucket, whole, self.communicator.start_reduce_scatter(whole, out), last))
         if not self.keep:
             bucket.release()  # what comes next gets a buffer of its own
             self._finish_all_but(IN_FLIGHT)

@@ -70,18 +70,12 @@ class Fastest(Native):
         """
         if not x.is_cpu:
             return super().start_reduce_scatter(x, out)
-        received, total = torch.empty_like(x.view(-1)), out.view(-1)
+        received = torch.empty_like(x.view(-1))
         work = dist.all_to_all_single(received, x.view(-1), group=self.group, async_op=True)
 
         def finish() -> Tensor:
             work.wait()
-            first, *others = received.tensor_split(self.size())
-            if others:
-                torch.add(first, others[0], out=total)
-            else:
-                total.copy_(first)
-            for part in others[1:]:
-                total.add_(part)
+            add_up(received.tensor_split(self.size()), out.view(-1))
             return out
 
         return finish
@@ -91,6 +85,16 @@ class Fastest(Native):
 
     def start_receive(self, x: Tensor, source: int) -> Finish:
         return yielding(super().start_receive, x, source) if x.is_cpu else super().start_receive(x, source)
+
+
+def add_up(parts: Sequence[Tensor], out: Tensor) -> None:
+    """Put the sum of one part or more into `out`: of the first two at once, which saves a copy of the first."""
+    if len(parts) == 1:
+        out.copy_(parts[0])
+    else:
+        torch.add(parts[0], parts[1], out=out)
+    for part in parts[2:]:
+        out.add_(part)
 
 
 def yielding(function: Callable[..., Any], *arguments: Any) -> Any:
