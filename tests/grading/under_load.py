@@ -40,6 +40,8 @@ def main() -> None:
     parser.add_argument("checks", type=int, nargs="?", default=2000, help="how many")
     parser.add_argument("--graders", type=int, default=GRADERS, help="how many processes check side by side")
     options = parser.parse_args()
+    if min(options.checks, options.graders) < 1:
+        parser.error("1 check or more, by 1 grader or more")
     began, refused, busy, found = time.monotonic(), 0, 0, []
     for one in verdicts(options.checks, options.graders):
         found.append(one)
