@@ -35,6 +35,7 @@ from reference.compression.plain_low_bits import (
 )
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import gather_full
+from reference.errors import BadInput
 from reference.expert_parallel.balancing import Balancing
 from reference.models import architecture, create, token_loss
 from reference.models.ops import Linear, Ops, equip
@@ -319,7 +320,11 @@ def _soap(matrix: Tensor, gradient: Tensor, state: dict[str, Tensor], rate: floa
 
 
 def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """What updates a whole model in one process."""
+    """What updates a whole model in one process.
+
+    Raises:
+        BadInput: for an optimizer that is made for several.
+    """
     options = {"betas": (0.9, 0.95), "weight_decay": config.weight_decay}
     if config.precision.by_chance or config.optimizer is Optimizer.ADAMW_8_BIT:
         return PlainFewBits(model, config, **options)
@@ -328,7 +333,10 @@ def plain_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimi
         Optimizer.MUON: lambda: PlainMatrices(model, _muon, **options),
         Optimizer.SHAMPOO: lambda: PlainMatrices(model, _shampoo, **options),
         Optimizer.SOAP: lambda: PlainMatrices(model, _soap, **options),
+        Optimizer.SGD: lambda: torch.optim.SGD(model.parameters(), weight_decay=config.weight_decay),
     }
+    if config.optimizer not in make:
+        raise BadInput(f"in one process no momentum travels, and {config.optimizer} is about nothing else: take adamw")
     return make[config.optimizer]()
 
 

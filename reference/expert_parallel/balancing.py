@@ -31,9 +31,9 @@ class StepLoad:
 
     @property
     def imbalance(self) -> float:
-        """Of the layer that is worst: tokens of its busiest expert, as a multiple of the mean."""
+        """Of the worst layer: tokens of its busiest expert, as a multiple of the mean. 1 where no layer has any."""
         counts = self.counts.double()
-        return float((counts.amax(1) / counts.mean(1).clamp(min=1e-9)).max())
+        return float((counts.amax(1) / counts.mean(1).clamp(min=1e-9)).max()) if len(counts) else 1.0
 
     @property
     def dropped_share(self) -> float:

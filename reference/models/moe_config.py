@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from reference.errors import BadInput
 from reference.models.config import LAYOUT as GPT_LAYOUT
-from reference.models.config import GPTConfig, require_gpt
+from reference.models.config import GPTConfig
 from reference.models.layout import COLUMNS, ON_SLICES, ROWS, Counted, Layout, SplitDim, SplitExperts
 
 LAYOUT: Layout = MappingProxyType(
@@ -164,7 +164,8 @@ def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
     Raises:
         BadInput: for feed-forwards that no expert has.
     """
-    require_gpt(config)
+    if not isinstance(config, GPTConfig) or config.experts:
+        raise BadInput(f"branches are GPTs without experts (GPTConfig), and this is a {type(config).__name__}")
     if branches < 2:
         raise BadInput(f"a mixture is of 2 branches or more, not of {branches}")
     return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)

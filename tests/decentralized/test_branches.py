@@ -12,6 +12,7 @@ from reference.collectives.default import over
 from reference.decentralized.branches import average, ensemble, into_experts, mixture
 from reference.errors import BadInput
 from reference.models import GPT, GPTConfig, create
+from reference.models.config import preset
 from reference.models.moe import MoE
 from reference.models.moe_config import Balance, mixed_config
 
@@ -76,3 +77,9 @@ def test_an_ensemble_weighs_branches_by_what_they_have_predicted(clusters: Calla
 def test_one_branch_is_no_mixture() -> None:
     with pytest.raises(BadInput, match="a mixture is of 2 branches or more, not of 1"):
         mixed_config(CONFIG, 1)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("4xtiny-encoder", "EncoderConfig"), ("4xmoe-tiny", "MoEConfig")])
+def test_what_has_no_single_feed_forward_is_no_branch(name: str, kind: str) -> None:
+    with pytest.raises(BadInput, match=f"branches are GPTs without experts .*, and this is a {kind}"):
+        preset(name)

@@ -69,3 +69,5 @@ def test_balancing_evens_out_what_is_uneven_without_it(clusters: Clusters) -> No
 def test_words_of_a_load() -> None:
     load = StepLoad(torch.tensor([[4, 0], [2, 2]]), 2, 0.5)
     assert load.imbalance == 2.0 and load.dropped_share == 0.25
+    nothing = StepLoad(torch.zeros(0, 2, dtype=torch.int64), 0, 0.0)
+    assert nothing.imbalance == 1.0 and nothing.dropped_share == 0

@@ -10,9 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rankwise import on_rank
+from reference.choices import MOMENTUM_TRAVELS, Optimizer
 from reference.cluster import Cluster
 from reference.config import TrainConfig, learning_rate
 from reference.data_parallel import flat
+from reference.errors import BadInput
 from reference.memory.precision import PRECISIONS
 from reference.models import GPT, PRESETS, GPTConfig, create, token_loss
 from reference.oracle import largest_difference, on_ranks, one_process, relative_difference
@@ -22,11 +24,12 @@ from reference.train import Training, batches_for, validation_loss
 Clusters = Callable[..., Cluster]
 TIED = TrainConfig(PRESETS["tiny"], steps=3, batch=12, sequence=16, warmup=2, precision=PRECISIONS["fp64"])
 UNTIED = replace(TIED, model=GPTConfig(layers=1, width=24, heads=3, kv_heads=3, hidden=40), seed=7)
+BY_SGD = replace(UNTIED, optimizer=Optimizer.SGD, learning_rate=0.5)
 EXACT = 1e-10
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
+@pytest.mark.parametrize("config", [TIED, UNTIED, BY_SGD], ids=["tied", "untied", "sgd"])
 def test_a_training_on_any_number_of_ranks_equals_one_process(clusters: Clusters, world_size: int, config: TrainConfig):
     oracle = one_process(config)
     for record in clusters(world_size).run(on_rank.record, config):
@@ -37,6 +40,12 @@ def test_a_training_on_any_number_of_ranks_equals_one_process(clusters: Clusters
             == oracle.gradients.keys()
             == dict(create(GPT, config.model).named_parameters()).keys()
         )
+
+
+@pytest.mark.parametrize("optimizer", MOMENTUM_TRAVELS)
+def test_one_process_has_no_momentum_that_travels(optimizer: Optimizer) -> None:
+    with pytest.raises(BadInput, match=f"{optimizer} is about nothing else"):
+        one_process(replace(TIED, optimizer=optimizer))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])

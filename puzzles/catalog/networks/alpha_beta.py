@@ -57,9 +57,9 @@ PUZZLE = Puzzle(
         drawn(
             worlds=(1,),
             sizes=[(7, 90 * k, 10**k, 400 * 10**k) for k in range(3, 7)],
-            noisy=(True, False),
             alpha=magnitudes(-6, -3),
             beta=magnitudes(7, 11),
+            noisy=lambda so_far: (True, False) if so_far.sizes[-1] / so_far.beta > so_far.alpha else (False,),
         ),
     ),
     scale=Scale(
