@@ -43,7 +43,7 @@ def measure(report: Callable[[Row], None]) -> None:
     for puzzle in puzzles:
         case = next((each for each in puzzle.cases if each.world_size == 4), None)
         if case is not None:
-            single = dataclasses.replace(puzzle, cases=(case,))
+            single = dataclasses.replace(puzzle, cases=(case,), drawn=(), large=None, scale=None)
             report(rows.below(f"one case at 4 ranks, {puzzle.name}", warm(single), CASE, "s"))
 
 

@@ -78,7 +78,7 @@ def memory(case, panels):
 
 def meshes(n):
     """Columns of the meshes to try with n ranks."""
-    return {3: (3, 1), 4: (2,), 6: (3,)}.get(n, (n,))
+    return {3: (3, 1), 4: (2,)}.get(n, (n,))
 
 
 PUZZLE = Puzzle(
@@ -115,7 +115,7 @@ PUZZLE = Puzzle(
         three panels of A and of B, and for one more block of C.
         """,
     function=summa.forward_and_backward,
-    cases=cases(worlds=(4, 6, 3, 1), columns=meshes, panel=(2,)),
+    cases=cases(worlds=(4, 3, 1), columns=meshes, panel=(2,)),
     drawn=(
         drawn(worlds=SMALL, columns=lambda so_far: divisors(so_far.n), panel=(1, 2)),
         drawn(worlds=(9,), columns=(3,), panel=(1, 2)),  # 3 panels: each is six calls of every rank

@@ -66,7 +66,7 @@ PUZZLE = Puzzle(
         """,
     function=zero_2,
     cases=cases(worlds=(4,), sizes=(EVEN, ODD), micro_batches=(2,))
-    + cases(worlds=(3, 2, 5), sizes=(ODD,), micro_batches=(1,))
+    + cases(worlds=(3, 2), sizes=(ODD,), micro_batches=(1,))
     + cases(worlds=(1,), sizes=(ODD,), micro_batches=(2,))
     + cases(worlds=(8,), sizes=(EVEN,), micro_batches=(1,))
     + cases(worlds=(4,), members=(0, 2, 3), sizes=(ODD,), micro_batches=(2,)),

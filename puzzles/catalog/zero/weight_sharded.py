@@ -80,7 +80,7 @@ PUZZLE = Puzzle(
         """,
     function=weight_sharded,
     cases=cases(worlds=(4,), widths=(EVEN, ODD), batch=(2,))
-    + cases(worlds=(3, 2, 1, 5), widths=(ODD,), batch=(3,))
+    + cases(worlds=(3, 2, 1), widths=(ODD,), batch=(3,))
     + cases(worlds=(4,), members=(0, 2, 3), widths=(ODD,), batch=(2,)),
     drawn=on_any_ranks(widths=((8, 8, 8, 8), (5, 7, 3, 4)), batch=(1, 2, 3)),
     large=case(2, widths=(512,) * 10, batch=2),
