@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from reference.errors import BadInput
 from reference.models.config import LAYOUT as GPT_LAYOUT
 from reference.models.config import GPTConfig
 from reference.models.layout import COLUMNS, ON_SLICES, ROWS, Counted, Layout, SplitDim, SplitExperts
+
+if TYPE_CHECKING:
+    from reference.models.stack import ModelConfig
 
 LAYOUT: Layout = MappingProxyType(
     {
@@ -158,11 +161,11 @@ MIXTURES: Mapping[str, Mapping[str, object]] = MappingProxyType(
 )
 
 
-def mixed_config(config: GPTConfig, branches: int, top_k: int = 2) -> MoEConfig:
+def mixed_config(config: "ModelConfig", branches: int, top_k: int = 2) -> MoEConfig:
     """The configuration of a mixture of experts of so many branches.
 
     Raises:
-        BadInput: for feed-forwards that no expert has.
+        BadInput: for a model that is no GPT, or has experts already, and for feed-forwards that no expert has.
     """
     if not isinstance(config, GPTConfig) or config.experts:
         raise BadInput(f"branches are GPTs without experts (GPTConfig), and this is a {type(config).__name__}")
