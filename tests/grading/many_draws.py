@@ -33,6 +33,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="puzzles whose names begin so")
     options = parser.parse_args()
     names = [name for name in catalog.names() if name.startswith(options.only) and catalog.find(name).drawn]
+    if min(options.alone, options.together) < 1 or not names:
+        parser.error("1 check or more, of puzzles that draw cases")
     refused = 0
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         asked = (options.alone, options.together, options.begin)
