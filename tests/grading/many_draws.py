@@ -57,11 +57,23 @@ def said_of(name: str, alone: int, together: int, begin: int) -> list[str]:
 
 
 def verdicts(puzzle: Puzzle, seeds: range, pool: Pool) -> Iterator[Verdict]:
-    """On a puzzle's solution, with the cases that checks of these seeds would draw, those of some of them in each."""
+    """On a puzzle's solution, with the cases that checks of these seeds would draw, those of some of them in each.
+
+    Where one refuses, there is one for each seed that does, so that `rankwise check --seed` has the same case.
+    """
     together = TOGETHER if in_groups(puzzle) else 10 * TOGETHER
     for first in range(0, len(seeds), together):
-        cases = drawn_in(puzzle, seeds[first : first + together])
-        yield grade(replace(puzzle, cases=cases, drawn=(), large=None, scale=None), text.solution(puzzle), pool=pool)
+        some = seeds[first : first + together]
+        verdict = on_what_is_drawn(puzzle, some, pool)
+        each = () if verdict.passed else [on_what_is_drawn(puzzle, range(seed, seed + 1), pool) for seed in some]
+        yield from [one for one in each if not one.passed] or [verdict]
+
+
+def on_what_is_drawn(puzzle: Puzzle, seeds: range, pool: Pool) -> Verdict:
+    """The verdict on a puzzle's solution with these draws alone. It names the first seed."""
+    drawn = replace(puzzle, cases=drawn_in(puzzle, seeds), drawn=(), large=None, scale=None)
+    verdict = grade(drawn, text.solution(puzzle), pool=pool, seed=0)  # with which cases stay as they are
+    return replace(verdict, seed=seeds[0])
 
 
 def in_groups(puzzle: Puzzle) -> bool:
