@@ -168,7 +168,7 @@ def mixed_config(config: "ModelConfig", branches: int, top_k: int = 2) -> MoECon
         BadInput: for a model that is no GPT, or has experts already, and for feed-forwards that no expert has.
     """
     if not isinstance(config, GPTConfig) or config.experts:
-        raise BadInput(f"branches are GPTs without experts (GPTConfig), and this is a {type(config).__name__}")
+        raise BadInput(f"a mixture is made of a GPT without experts, as in 4xdemo, not of {type(config).__name__}")
     if branches < 2:
         raise BadInput(f"a mixture is of 2 branches or more, not of {branches}")
     return MoEConfig(**asdict(config), experts=branches, top_k=min(top_k, branches), expert_hidden=config.hidden)

@@ -81,5 +81,5 @@ def test_one_branch_is_no_mixture() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("4xtiny-encoder", "EncoderConfig"), ("4xmoe-tiny", "MoEConfig")])
 def test_what_has_no_single_feed_forward_is_no_branch(name: str, kind: str) -> None:
-    with pytest.raises(BadInput, match=f"branches are GPTs without experts .*, and this is a {kind}"):
+    with pytest.raises(BadInput, match=f"made of a GPT without experts, as in 4xdemo, not of {kind}"):
         preset(name)
