@@ -1,11 +1,9 @@
 """What one rank can see of a call before it is made: the peer, the tensors, the numbers, the thread."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from types import FrameType
 
 import numpy as np
 import torch
@@ -252,37 +250,3 @@ def _said(call: Call) -> str:
     """What a message is to its sender or receiver."""
     whom = "any rank" if call.peer is None else f"rank {call.peer}"
     return f"{'send to' if call.op is Op.SEND else 'receive from'} {whom} with tag {call.tag}"
-
-
-_IDLE = (
-    "threading.py",
-    "queue.py",
-    "concurrent/futures/thread.py",
-    "concurrent/futures/_base.py",
-    "autograd/graph.py",
-    "cluster/watch/synchronize.py",  # which listens to them
-)
-
-
-_EVENT_LOOP = ("selectors.py", "asyncio/base_events.py")
-
-
-def idle(thread: threading.Thread) -> bool:
-    """True for a thread that waits for another one without end: a join, a queue, a future, autograd's engine, or an
-    event loop that has nothing to do until it is told.
-    """
-    frame = sys._current_frames().get(thread.ident or 0)
-    if frame is None or not _rests(frame):
-        return False
-    while frame is not None and _rests(frame):
-        if frame.f_code.co_name in ("start", "_sleep") or frame.f_locals.get("timeout") not in (None, -1):
-            return False
-        frame = frame.f_back
-    return True
-
-
-def _rests(frame: FrameType) -> bool:
-    """True for a frame of what waits for other threads."""
-    file, caller = frame.f_code.co_filename, frame.f_back
-    in_loop = caller is not None and caller.f_code.co_filename.endswith(_EVENT_LOOP[1])
-    return file.endswith(_IDLE) or (file.endswith(_EVENT_LOOP[0]) and in_loop)

@@ -33,6 +33,14 @@ class Stamp(NamedTuple):
     count: int
 
 
+class Look(NamedTuple):
+    """A thread has looked at an event, a thread or a future, and nothing had happened yet."""
+
+    thing: Any = None
+    code: CodeType | None = None
+    offset: int = 0  # in the code
+
+
 class Order:
     """The clocks of the threads of a rank, and of what they synchronize with.
 
@@ -48,6 +56,7 @@ class Order:
         self._numbers: WeakKeyDictionary[threading.Thread, int] = WeakKeyDictionary()
         self._clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()  # of threads, queues, events, futures
         self._sleeps: WeakKeyDictionary[threading.Thread, tuple[Any, int]] = WeakKeyDictionary()
+        self._looks: WeakKeyDictionary[threading.Thread, Look] = WeakKeyDictionary()
 
     def stamp(self) -> Stamp:
         """An event of this thread, now."""
@@ -94,6 +103,14 @@ class Order:
             if times >= _POLLS or any(start <= offset < end for start, end in _polls(code)):
                 self._takes_all()
 
+    def looks(self, thing: Any, code: CodeType, offset: int) -> None:
+        """This thread has looked, somewhere in its code, and nothing had happened."""
+        self._looks[_me()] = Look(thing, code, offset)
+
+    def looked(self, thread: threading.Thread) -> Look:
+        """Where a thread looked last."""
+        return self._looks.get(thread, Look())
+
     def _takes_all(self) -> None:
         for other in list(self._numbers):
             self.takes(other)
@@ -121,16 +138,20 @@ def _me() -> threading.Thread:
 @functools.lru_cache(maxsize=256)
 def _polls(code: CodeType) -> list[tuple[int, int]]:
     """The short `while` loops of a function that say nothing to other ranks: they look until something has happened."""
-    instructions = list(dis.get_instructions(code))
     found = []
-    for jump in instructions:
-        if "JUMP_BACKWARD" in jump.opname:
-            loop = [each for each in instructions if jump.argval <= each.offset <= jump.offset]
-            lines = {each.positions.lineno for each in loop if each.positions and each.positions.lineno}
-            says = any(each.opname == "FOR_ITER" or each.argval in _SAYS for each in loop)
-            if len(lines) <= _SHORT and not says:
-                found.append((jump.argval, jump.offset))
+    for loop in loops(code):
+        lines = {each.positions.lineno for each in loop if each.positions and each.positions.lineno}
+        says = any(each.opname == "FOR_ITER" or each.argval in _SAYS for each in loop)
+        if len(lines) <= _SHORT and not says:
+            found.append((loop[0].offset, loop[-1].offset))
     return found
+
+
+def loops(code: CodeType) -> list[list[dis.Instruction]]:
+    """The instructions of each loop of a function, from its beginning to its jump back."""
+    instructions = list(dis.get_instructions(code))
+    jumps = [each for each in instructions if "JUMP_BACKWARD" in each.opname]
+    return [[each for each in instructions if jump.argval <= each.offset <= jump.offset] for jump in jumps]
 
 
 def _has_polled(frame: FrameType | None) -> bool:

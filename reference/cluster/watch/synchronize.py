@@ -12,6 +12,7 @@ from concurrent.futures import _base as futures
 from concurrent.futures import thread as pools
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from ...trace.requests import OURS
@@ -68,7 +69,20 @@ def _looked(order: Order, method: Callable[..., Any], thing: Any, args: tuple, o
     return result
 
 
-class _Lock:
+def _looked_at(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
+    happened = method(thing, *args, **options)
+    if happened:
+        order.takes(thing)
+    else:
+        _looks(order, thing, sys._getframe(2))
+    return happened
+
+
+def _looks(order: Order, thing: Any, caller: FrameType) -> None:
+    order.looks(thing, caller.f_code, caller.f_lasti)
+
+
+class Lock:
     """A lock of the caller's, of which an order hears: its memory, or all of it where one thread releases what another
     has acquired. That is a word to a thread that waits for it.
     """
@@ -77,8 +91,13 @@ class _Lock:
         self._lock, self._order = lock, order
         self._owner = 0
 
-    def acquire(self, *args: Any, **options: Any) -> bool:
-        taken = self._lock.acquire(*args, **options)
+    @property
+    def held(self) -> bool:
+        """True while any thread holds it."""
+        return "unlocked" not in repr(self._lock)  # an RLock has no `locked` before Python 3.14
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        taken = self._lock.acquire(blocking, timeout)
         if taken:
             self._owner = threading.get_ident()
             self._order.takes(self)
@@ -100,8 +119,11 @@ class _Lock:
         return getattr(self._lock, name)
 
 
-class _SimpleQueue(queue.SimpleQueue):
-    """One whose methods can be replaced."""
+class SimpleQueue(queue.SimpleQueue):
+    """One whose methods can be replaced, and seen to wait."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block, timeout)
 
 
 class _Now:
@@ -115,20 +137,20 @@ def replace_for_good() -> None:
 
     For good, since code may take it by name before that: `from queue import SimpleQueue`, at the top of its module.
     """
-    if queue.SimpleQueue is _SimpleQueue:
+    if queue.SimpleQueue is SimpleQueue:
         return
-    queue.SimpleQueue = _SimpleQueue  # type: ignore[misc]
+    queue.SimpleQueue = SimpleQueue  # type: ignore[misc]
     for name in ("Lock", "RLock"):
         setattr(threading, name, _lock(getattr(threading, name)))
     time.sleep = partial(_sleep, time.sleep)
 
 
 def _lock(make: Callable[[], Any]) -> type:
-    class Lock:  # a class, as in Python 3.13
+    class Maker:  # a class, as in Python 3.13
         def __new__(cls) -> Any:
-            return _Lock(make(), _Now.order) if _Now.order else make()
+            return Lock(make(), _Now.order) if _Now.order else make()
 
-    return Lock
+    return Maker
 
 
 def _sleep(sleep: Callable[[float], None], seconds: float) -> None:
@@ -141,7 +163,7 @@ def _sleep(sleep: Callable[[float], None], seconds: float) -> None:
 _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
     (threading.Event, "set", _gives),
     (threading.Event, "wait", _takes),
-    (threading.Event, "is_set", _takes),
+    (threading.Event, "is_set", _looked_at),
     (threading.Semaphore, "release", _gives),
     (threading.Semaphore, "acquire", _acquired),
     (threading.Condition, "notify", _gives),
@@ -154,17 +176,17 @@ _SYNCHRONIZE: tuple[tuple[Any, str, Around], ...] = (
     (queue.Queue, "get", _takes),
     (queue.Queue, "task_done", _gives),
     (queue.Queue, "join", _takes),
-    (_SimpleQueue, "put", _gives),
-    (_SimpleQueue, "get", _takes),
-    (_SimpleQueue, "put_nowait", _gives),
-    (_SimpleQueue, "get_nowait", _takes),
+    (SimpleQueue, "put", _gives),
+    (SimpleQueue, "get", _takes),
+    (SimpleQueue, "put_nowait", _gives),
+    (SimpleQueue, "get_nowait", _takes),
     (pools._WorkItem, "__init__", _gives),
     (pools._WorkItem, "run", _takes_first),
     (concurrent.futures.Future, "set_result", _gives),
     (concurrent.futures.Future, "set_exception", _gives),
     (concurrent.futures.Future, "result", _takes),
     (concurrent.futures.Future, "exception", _takes),
-    (concurrent.futures.Future, "done", _takes),
+    (concurrent.futures.Future, "done", _looked_at),
     (asyncio.BaseEventLoop, "call_soon_threadsafe", _gives),
     (asyncio.Handle, "_run", _handle),
     (futures._AcquireFutures, "__enter__", _looked),
@@ -196,7 +218,9 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
 
     def is_alive(self: threading.Thread) -> bool:
         living = alive(self)
-        if not living:
+        if living:
+            _looks(order, self, sys._getframe(1))
+        else:
             order.takes(self)
         return living
 

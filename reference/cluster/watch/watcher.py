@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from time import sleep  # the one that is never replaced
 from types import FrameType
@@ -27,12 +27,14 @@ from . import checks
 from .buffers import Copies, TouchGuard, poison, tensors_of
 from .flights import Flights, OpenCall, Touch
 from .gradients import Gradients
+from .idle_threads import idle
 from .order import Order
 from .patches import replaced, watched_groups
 from .posted_calls import report_of, text_of
 from .replicas import Replica
 from .swallowed import noticed, unnoticed
 from .synchronize import ordered_threads, replace_for_good
+from .torch_futures import Futures
 from .uses import result_used
 
 _REQUESTS = ("isend", "irecv", "batch_isend_irecv")
@@ -61,6 +63,7 @@ class Watcher(Recorder):
         self.threads = checks.ThreadOrder(self.order)
         self.replicas: list[Replica] = []
         self._requests: dict[int, Work] = {}
+        self.futures = Futures()
         self._futures: set[int] = set()
         self._awaited: set[int] = set()
         self._announced: set[int] = set()  # calls that were reported as awaited when they were posted
@@ -77,6 +80,7 @@ class Watcher(Recorder):
         with super().recording(), ExitStack() as stack:
             stack.enter_context(watched_groups(self))
             stack.enter_context(ordered_threads(self.order, self._guard))
+            stack.enter_context(self.futures.watched(self))
             stack.enter_context(replaced(torch, "save", self._saving(torch.save)))
             stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
             stack.callback(self.report)
@@ -239,7 +243,16 @@ class Watcher(Recorder):
         self._futures.add(call.number)
         self.flights.end(call)
         self.report({"what": "future", "number": call.number})
+        future = self.futures.of(call, future)
         return future.then(partial(self._settled, call)) if self.flights.owes(call) else future
+
+    def wait_in_future(self, calls: list[tuple[Call, Callable[[], Any]]], wait: Callable[[], Any]) -> Any:
+        """Report a wait for each of the calls in turn, then wait for what is made from their results."""
+        for call, wait_for_it in calls:
+            self.waiting(call)
+            with suppress(Exception):  # which `wait` raises, too
+                wait_for_it()
+        return wait()
 
     def _settled(self, call: Call, future: torch.futures.Future) -> Any:
         """What a future gives, once the caller's own tensors hold the result."""
@@ -264,7 +277,7 @@ class Watcher(Recorder):
         """Threads of this rank, other than the one that waits, that may still post something."""
         waiting = waiting or threading.current_thread()
         others = (t for t in threading.enumerate() if t is not waiting and not t.name.startswith(OURS))
-        return sum(not isinstance(t, threading._DummyThread) and not checks.idle(t) for t in others)
+        return sum(not isinstance(t, threading._DummyThread) and not idle(t, self.order) for t in others)
 
     def _follow(self, call: Call, others: int) -> None:
         """Report when other threads of this rank have come to rest, while this one still waits for `call`."""
@@ -337,7 +350,7 @@ class Watcher(Recorder):
         deadline = time.monotonic() + _OUTLAST
         ours = {t for t in threading.enumerate() if t.name.startswith(OURS) or isinstance(t, threading._DummyThread)}
         for thread in set(threading.enumerate()) - before - ours:
-            while thread.is_alive() and not checks.idle(thread) and time.monotonic() < deadline:
+            while thread.is_alive() and not idle(thread, self.order) and time.monotonic() < deadline:
                 thread.join(0.005)
 
     def _check_copies(self) -> None:

@@ -5,7 +5,7 @@ import queue
 import subprocess
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from multiprocessing.pool import ThreadPool
 from queue import SimpleQueue
 from threading import Lock, RLock
@@ -412,3 +412,173 @@ def what_was_imported_by_name(how):
         lock.acquire()
     assert x.sum() == 2
     thread.join()
+
+
+def waited(future):
+    return future.wait()
+
+
+def looked_at(future):
+    while not future.done():
+        time.sleep(0.01)
+    return future.value()
+
+
+def waited_with_another(future):
+    also = torch.futures.Future()
+    also.set_result(1)
+    return torch.futures.wait_all([also, future.then(lambda done: done.value())])[1]
+
+
+@correct(2, args=(waited,))
+@correct(2, args=(looked_at,))
+@correct(2, args=(waited_with_another,))
+def a_future_of_torch_orders_two_threads(wait):
+    """What its result is set after comes before what its waiter does."""
+    total = torch.futures.Future()
+    thread = threading.Thread(target=lambda: total.set_result(summed()))
+    thread.start()
+    assert wait(total) == 2 and summed() == 2
+    thread.join()
+
+
+@correct(2)
+def a_thread_that_waits_in_a_future_of_a_call_goes_on():
+    """The main thread sends what the other rank's thread receives, once its all-reduce is done."""
+    peer, x = 1 - dist.get_rank(), torch.zeros(1)
+    gradients = dist.new_group()
+    thread = threading.Thread(target=dist.recv, args=(x, peer))
+    thread.start()
+    if peer:
+        time.sleep(0.3)
+    future = dist.all_reduce(torch.ones(4), group=gradients, async_op=True).get_future()
+    future.then(lambda done: time.sleep(0.2)).wait()
+    dist.send(torch.ones(1), dst=peer)
+    thread.join()
+    assert x == 1
+
+
+class ByEvent(threading.Event):
+    tell = threading.Event.set
+
+
+class ByQueue(queue.Queue):
+    def tell(self):
+        self.put(None)
+
+    wait = queue.Queue.get
+
+
+class BySimpleQueue(SimpleQueue):
+    def tell(self):
+        self.put(None)
+
+    wait = SimpleQueue.get
+
+
+class ByLock:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.wait, self.tell = self.lock.acquire, self.lock.release
+        self.wait()
+
+
+class ByBarrier(threading.Barrier):
+    def __init__(self):
+        super().__init__(2)
+
+    tell = threading.Barrier.wait
+
+
+class ByFuture(Future):
+    def tell(self):
+        self.set_result(None)
+
+    wait = Future.result
+
+
+class ByFutureOfTorch:
+    def __init__(self):
+        self.future = torch.futures.Future()
+
+    def tell(self):
+        self.future.set_result(None)
+
+    def wait(self):
+        self.future.wait()
+
+
+class BySemaphore(threading.Semaphore):
+    def __init__(self):
+        super().__init__(0)
+
+    tell = threading.Semaphore.release
+    wait = threading.Semaphore.acquire
+
+
+class ByEventLoop:
+    def __init__(self):
+        self.loop, self.event = asyncio.new_event_loop(), asyncio.Event()
+
+    def tell(self):
+        self.loop.call_soon_threadsafe(self.event.set)
+
+    def wait(self):
+        self.loop.run_until_complete(self.event.wait())
+        self.loop.close()
+
+
+class ByEventThatIsPolled(threading.Event):
+    tell = threading.Event.set
+
+    def wait(self):
+        while not self.is_set():
+            time.sleep(0.001)
+
+
+class ByEndOfAThread:
+    def __init__(self):
+        self.event = threading.Event()
+        self.thread = threading.Thread(target=self.event.wait)
+        self.thread.start()
+
+    def tell(self):
+        self.event.set()
+        time.sleep(0.001)
+
+    def wait(self):
+        self.thread.join()
+
+
+@correct(2, args=(ByEvent,))
+@correct(2, args=(ByQueue,))
+@correct(2, args=(BySimpleQueue,))
+@correct(2, args=(ByLock,))
+@correct(2, args=(ByBarrier,))
+@correct(2, args=(ByFuture,))
+@correct(2, args=(ByFutureOfTorch,))
+@correct(2, args=(BySemaphore,))
+@correct(2, args=(ByEventLoop,))
+@correct(2, args=(ByEventThatIsPolled,))
+@correct(2, args=(ByEndOfAThread,))
+def a_thread_tells_another_one_to_go_on_and_receives(make_word):
+    """Who has been told does not wait, though it has yet to wake up: it sends what the other rank answers."""
+    question, answer = torch.ones(1), torch.zeros(1)
+    for _ in range(3 if dist.get_rank() == 1 else 0):
+        dist.recv(question, src=0, tag=1)
+        dist.send(question + 1, dst=0, tag=2)
+    for _ in range(3 if dist.get_rank() == 0 else 0):
+        word = make_word()
+
+        def work(word=word):
+            time.sleep(0.01)
+            word.tell()
+            dist.recv(answer, src=1, tag=2)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        word.wait()
+        time.sleep(0.05)
+        dist.send(question, dst=1, tag=1)
+        thread.join()
+        assert answer == 2

@@ -271,3 +271,47 @@ def an_event_loop_waits_for_threads_that_wait_for_each_other():
         await asyncio.to_thread(dist.recv, torch.zeros(2), 1 - dist.get_rank())  # <- here
 
     asyncio.run(main())  # <- here
+
+
+def until_set(event, thread):
+    while not event.is_set():
+        time.sleep(0.001)
+
+
+def until_set_without_sleeping(event, thread):
+    while True:
+        if event.is_set():
+            return
+
+
+def until_it_is_over(event, thread):
+    while thread.is_alive():
+        time.sleep(0.001)
+
+
+@mistake(row=52, ranks=2, error="DeadlockError", blames=(0,), says="deadlock", plain=Outcome.HANGS, args=(until_set,))
+@mistake(
+    row=52,
+    ranks=2,
+    error="DeadlockError",
+    blames=(0,),
+    says="deadlock",
+    plain=Outcome.HANGS,
+    args=(until_set_without_sleeping,),
+)
+@mistake(
+    row=52, ranks=2, error="DeadlockError", blames=(0,), says="deadlock", plain=Outcome.HANGS, args=(until_it_is_over,)
+)
+def main_looks_whether_a_thread_is_done_that_waits_for_the_other_rank(wait):
+    """To look again and again is to wait."""
+    if dist.get_rank() == 1:
+        dist.recv(torch.zeros(2), src=0)
+    done = threading.Event()
+
+    def reduce():
+        dist.all_reduce(torch.ones(2))  # <- here
+        done.set()
+
+    thread = threading.Thread(target=reduce)
+    thread.start()
+    wait(done, thread)
