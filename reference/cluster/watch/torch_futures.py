@@ -51,8 +51,10 @@ class Futures:
             return finished
 
         def wait(future: Future) -> Any:
-            calls = self._awaited(future)
-            result = waiter.wait_in_future(calls, partial(_wait, future)) if calls else wait_for_a_thread(future)
+            if any(origin in self._calls for origin in self._origins(future)):
+                result = waiter.wait_in_future(self._awaited(future), partial(_wait, future))
+            else:
+                result = wait_for_a_thread(future)
             self._take(future, waiter.order)
             return result
 
