@@ -6,7 +6,7 @@ deadlock, for certain and at once. No time limit is involved.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -114,7 +114,7 @@ class Supervisor:
         circle = self._circle(waiting)
         if not circle:
             return None
-        error = self._standstill(waiting, circle, circle)
+        error = self._standstill(waiting, circle)
         error.details = (*error.details, "other threads of these ranks ran on until the time limit")
         return self._with_caught(error)
 
@@ -219,11 +219,13 @@ class Supervisor:
         circle = self._circle(blocked)
         if not blocked or not (settled or (circle and self._patient())):
             return None
-        return self._with_caught(self._standstill(blocked, circle, blocked if settled else circle))
+        return self._with_caught(self._standstill(blocked, circle))
 
-    def _standstill(self, blocked: dict[int, Wait], circle: list[int], ranks: Iterable[int]) -> RankError:
-        """The error of ranks that can't continue: what keeps one of `ranks` from its partner, or their circle."""
-        for wait in (blocked[rank] for rank in ranks):
+    def _standstill(self, blocked: dict[int, Wait], circle: list[int]) -> RankError:
+        """The error of ranks that can't continue: what keeps a rank of their circle from its partner (any rank, where
+        there is no circle), or the circle itself.
+        """
+        for wait in (blocked[rank] for rank in circle or blocked):
             others = [blocked[rank].post for rank in self._needs(wait.post) if rank in blocked]
             held_up = any(post.point_to_point or post.makes_group for post in others)  # they might come otherwise
             if error := self._misaddressed(wait) or (None if held_up else self._half_group(wait)):

@@ -30,6 +30,26 @@ def every_rank_receives_first():
 
 @mistake(
     row=1,
+    ranks=4,
+    error="DeadlockError",
+    blames=(0, 3),
+    says=["deadlock", r"rank 0 waits in recv\(src=3\)", r"rank 3 waits in recv\(src=0\)"],
+    plain=Outcome.HANGS,
+)
+def two_ranks_receive_first_and_a_third_hears_another_message_before_theirs():
+    """What rank 2 has sent is for later. It is no mistake that rank 1 waits for rank 0 first."""
+    rank, x = dist.get_rank(), torch.zeros(4)
+    if rank in (0, 3):
+        dist.recv(x, src=3 - rank)  # <- here
+        dist.send(x, dst=3 - rank)
+    for other in (0, 2, 3) if rank == 1 else ():
+        dist.recv(x, tag=40 + other)
+    if rank != 1:
+        dist.send(x, dst=1, tag=40 + rank)
+
+
+@mistake(
+    row=1,
     ranks=2,
     error="DeadlockError",
     blames=(0, 1),
