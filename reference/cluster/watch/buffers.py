@@ -156,12 +156,12 @@ class TouchGuard(TorchFunctionMode):
         if name in _LOOKS_ONLY:
             return func(*args, **kwargs)
         whole, index = _part(name, args)
-        parts = {id(whole): index}
+        parts, crowded = {id(whole): index}, self.flights.crowded
         written = _written(name, args, kwargs)
         for tensor in written:
+            self.flights.note(tensor, writes=True)  # first: what another thread begins between the two sees either
             if flight := self.flights.touched(tensor, writes=True, index=parts.get(id(tensor))):
                 raise self.accuse(flight, "modified")
-            self.flights.note(tensor, writes=True)
         ids = {id(tensor) for tensor in written}
         reads = [t for t in _tensors(args, kwargs) if id(t) not in ids]
         found = ((t, self.flights.touched(t, writes=False, index=parts.get(id(t)))) for t in reads)
@@ -170,9 +170,11 @@ class TouchGuard(TorchFunctionMode):
         for tensor, flight in disturbed:
             if not _views(result, tensor):
                 raise self.accuse(flight, "read")
-        for tensor in reads if self.flights.crowded else ():
+        for tensor in reads if crowded else ():
             if not _views(result, tensor):
                 self.flights.note(tensor, writes=False)
+                if flight := self.flights.touched(tensor, writes=False, index=parts.get(id(tensor))):
+                    raise self.accuse(flight, "read")  # by a thread that has begun since the first look
         return result
 
 

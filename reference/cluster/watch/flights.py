@@ -124,14 +124,14 @@ class Flights:
         """A call has been waited for, by this thread."""
         with self._lock:
             ended = [flight for flight in self.flying if flight.call is call]
-            if ended:
-                self.flying = [flight for flight in self.flying if flight.call is not call]
             stamp = self._order.stamp()
             self.landed = [(flight, when) for flight, when in self.landed if not self._order.knows(when)]
             if self._order.running:
                 self.landed = _last([*self.landed, *((replace(flight, lent=None), stamp) for flight in ended)])
             else:
                 self._touches = []
+            if ended:  # last: a thread that looks meanwhile finds them in one of the two
+                self.flying = [flight for flight in self.flying if flight.call is not call]
 
     def touched(self, tensor: Tensor, *, writes: bool, index: Any = None) -> OpenCall | None:
         """The flight that reading (or writing) `tensor`, or `tensor[index]`, would disturb."""

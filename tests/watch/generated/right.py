@@ -23,7 +23,16 @@ def reduced_otherwise(d: Draw) -> str:
 
 def reduced_later(d: Draw) -> str:
     x, y, w = d.name("x"), d.name("y"), d.name("w")
-    end = d.random.choice((f"{w}.wait()\n", f"while not {w}.is_completed():\n    pass\n", f"{w}.get_future().wait()\n"))
+    end = d.random.choice(
+        (
+            f"{w}.wait()\n",
+            f"while not {w}.is_completed():\n    pass\n",
+            f"{w}.get_future().wait()\n",
+            f"{w} = {w}.get_future()\nwhile not {w}.done():\n    time.sleep(0.001)\n",
+            f"torch.futures.wait_all([{w}.get_future()])\n",
+            f"assert {w}.get_future().then(lambda done: done.value()[0].sum()).wait() >= n\n",
+        )
+    )
     return (
         f"{x}, {y} = torch.ones({d.size()}), torch.ones(3)\n{w} = dist.all_reduce({x}, async_op=True)\n"
         f"{y} += rank\n{d.pause()}{end}assert {x}[-1] == n\n"
@@ -201,7 +210,31 @@ def by_threads_in_turn(d: Draw) -> str:
             f"{x}, {done} = torch.ones(2), []\ndef {t}():\n    dist.all_reduce({x})\n    {done}.append(1)\n"
             f"threading.Thread(target={t}).start()\nwhile not {done}:\n    time.sleep(0.002)\n"
             f"dist.all_reduce({x})\nassert {x}[0] == n * n\n",
+            f"{x}, {done} = torch.ones(2), torch.futures.Future()\n"
+            f"threading.Thread(target=lambda: {done}.set_result(dist.all_reduce({x}))).start()\n"
+            f"{done}.wait()\ndist.all_reduce({x})\nassert {x}[0] == n * n\n",
         )
+    )
+
+
+def told_by_a_thread_that_receives(d: Draw) -> str:
+    """The thread says a word and waits for the answer to what the main thread will then send."""
+    (a, b), x, word, t, tag = d.pair(), d.name("x"), d.name("word"), d.name("t"), d.own_tag()
+    make, say, hear = d.random.choice(
+        (
+            ("threading.Event()", "set()", "wait()"),
+            ("queue.Queue()", "put(1)", "get()"),
+            ("torch.futures.Future()", "set_result(1)", "wait()"),
+            ("threading.Barrier(2)", "wait()", "wait()"),
+        )
+    )
+    late = d.random.choice((0, 0.01, 0.05))
+    return (
+        f"{x} = torch.zeros(2)\nif rank == {a}:\n    {word} = {make}\n    def {t}():\n        time.sleep(0.005)\n"
+        f"        {word}.{say}\n        dist.recv({x}, src={b}, tag={tag})\n"
+        f"    {t} = threading.Thread(target={t})\n    {t}.start()\n    {word}.{hear}\n    time.sleep({late})\n"
+        f"    dist.send(torch.ones(2), dst={b}, tag={tag})\n    {t}.join()\n    assert {x}[0] == 2\n"
+        f"elif rank == {b}:\n    dist.recv({x}, src={a}, tag={tag})\n    dist.send({x} + 1, dst={a}, tag={tag})\n"
     )
 
 
@@ -238,6 +271,6 @@ def objects(d: Draw) -> str:
 BLOCKS: tuple[Block, ...] = (
     reduced, reduced_otherwise, reduced_later, broadcast, reduce_to_root, gathered, scattered, all_gathered,
     reduce_scattered, exchanged_by_all, met, sent, around_a_ring, through_a_pipeline, from_anybody_with_its_name,
-    from_anybody_by_tag, in_half_a_group, in_a_thread, by_threads_in_turn, sent_by_threads_with_tags, numpy_beside,
-    objects,
+    from_anybody_by_tag, in_half_a_group, in_a_thread, by_threads_in_turn, told_by_a_thread_that_receives,
+    sent_by_threads_with_tags, numpy_beside, objects,
 )  # fmt: skip
