@@ -1,4 +1,4 @@
-"""A buffer that two threads touch is named, also where one of them is between its look at the other and its own note."""
+"""A buffer that two threads touch is named, also where one comes between the other's look and its note."""
 
 import threading
 from collections.abc import Callable
