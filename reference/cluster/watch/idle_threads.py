@@ -5,7 +5,6 @@ continue, and does not wait. So each way to wait has its own question: has it ha
 """
 
 import concurrent.futures
-import functools
 import selectors
 import sys
 import threading
@@ -17,7 +16,8 @@ from typing import Any
 
 from ...trace import frames
 from . import synchronize, torch_futures
-from .order import Order, loops
+from .order import Order
+from .polling import polls
 
 _MACHINERY = (
     "threading.py",
@@ -29,7 +29,6 @@ _MACHINERY = (
     "cluster/watch/synchronize.py",
     "cluster/watch/torch_futures.py",
 )
-_LOOKS = {"is_set", "is_alive", "done"}
 
 
 def idle(thread: threading.Thread, order: Order) -> bool:
@@ -99,11 +98,11 @@ if sys.version_info < (3, 13):
 
 def _only_looks(frame: FrameType, thread: threading.Thread, order: Order) -> bool:
     """True for a thread in a loop that only looks, if what it looked for last has not happened."""
-    thing, code, offset = order.looked(thread)
+    thing, code, line = order.looked(thread)
     own = next(frames.own_stack(frame), None)
     if own is None or own.f_code is not code or _seen(thing):
         return False
-    return any(start <= offset <= end and start <= own.f_lasti <= end for start, end in _looking(code))
+    return any(loop.looks and line in loop.lines and loop.start <= own.f_lasti <= loop.end for loop in polls(code))
 
 
 def _seen(thing: Any) -> bool:
@@ -116,17 +115,3 @@ def _seen(thing: Any) -> bool:
         case concurrent.futures.Future():
             return thing._state in (futures.FINISHED, futures.CANCELLED, futures.CANCELLED_AND_NOTIFIED)
     return True
-
-
-@functools.lru_cache(maxsize=256)
-def _looking(code: CodeType) -> list[tuple[int, int]]:
-    """The loops of a function that look at one thing, may sleep, call nothing else, and keep nothing."""
-    found = []
-    for loop in loops(code):
-        names = [each.argval for each in loop if each.opname.startswith("LOAD") and isinstance(each.argval, str)]
-        looks, sleeps = sum(name in _LOOKS for name in names), names.count("sleep")
-        calls = sum(each.opname.startswith("CALL") for each in loop)
-        keeps = any(each.opname.startswith(("STORE", "FOR_ITER")) for each in loop)
-        if looks == 1 and calls <= looks + sleeps and not keeps:
-            found.append((loop[0].offset, loop[-1].offset))
-    return found

@@ -8,21 +8,19 @@ A lock keeps two threads from a buffer at the same time, and so makes a chain fo
 order of their calls it makes none: the first thread to come has it first, and that may differ from rank to rank.
 """
 
-import dis
-import functools
 import sys
 import threading
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ...trace import frames
+from .polling import Loop, polls
 
 Clock = dict[int, int]  # events of each thread
 
-_SAYS = {"dist", "distributed", "is_completed"}  # names by which a program speaks to other ranks
-_SHORT = 5  # lines of a loop that only looks
 _POLLS = 3  # sleeps in one line, one after the other: a loop that looks whether something has happened
 
 
@@ -34,11 +32,11 @@ class Stamp(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A thread has looked at an event, a thread or a future, and nothing had happened yet."""
+    """A thread has looked whether an event is set, or a thread or a future done."""
 
     thing: Any = None
     code: CodeType | None = None
-    offset: int = 0  # in the code
+    line: int = 0
 
 
 class Order:
@@ -57,6 +55,7 @@ class Order:
         self._clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()  # of threads, queues, events, futures
         self._sleeps: WeakKeyDictionary[threading.Thread, tuple[Any, int]] = WeakKeyDictionary()
         self._looks: WeakKeyDictionary[threading.Thread, Look] = WeakKeyDictionary()
+        self._looked: set[tuple[CodeType, int]] = set()  # lines where an order hears of what is looked at
 
     def stamp(self) -> Stamp:
         """An event of this thread, now."""
@@ -72,7 +71,7 @@ class Order:
             number, clock = self._mine()
             if stamp.thread == number or clock.get(stamp.thread, 0) >= stamp.count:
                 return True
-            if not _has_polled(sys._getframe(1)):
+            if not self._has_polled(sys._getframe(1)):
                 return False
             self._takes_all()
             return True
@@ -100,16 +99,30 @@ class Order:
             before, times = self._sleeps.get(thread, (None, 0))
             times = times + 1 if before == (code, offset) else 1
             self._sleeps[thread] = (code, offset), times
-            if times >= _POLLS or any(start <= offset < end for start, end in _polls(code)):
+            loops = [loop for loop in polls(code) if loop.start <= offset < loop.end]
+            if (not loops and times >= _POLLS) or any(map(partial(self._unheard, code), loops)):
                 self._takes_all()
 
-    def looks(self, thing: Any, code: CodeType, offset: int) -> None:
-        """This thread has looked, somewhere in its code, and nothing had happened."""
-        self._looks[_me()] = Look(thing, code, offset)
+    def looks(self, thing: Any) -> None:
+        """This thread looks at something. `takes` says what it has learned."""
+        if self.memory is not None:
+            self.memory.looks(thing)
+        for own in islice(frames.own_stack(sys._getframe(1)), 1):
+            self._looks[_me()] = Look(thing, own.f_code, own.f_lineno)
+            self._looked.add((own.f_code, own.f_lineno))
 
     def looked(self, thread: threading.Thread) -> Look:
         """Where a thread looked last."""
         return self._looks.get(thread, Look())
+
+    def _has_polled(self, frame: FrameType | None) -> bool:
+        """True where a function that runs may have looked whether another thread is done: it knows more than we can."""
+        stack = frames.own_stack(frame)
+        return any(loop.start <= f.f_lasti and self._unheard(f.f_code, loop) for f in stack for loop in polls(f.f_code))
+
+    def _unheard(self, code: CodeType, loop: Loop) -> bool:
+        """True for a loop that looks at something of which an order does not hear."""
+        return not (loop.looks and any((code, line) in self._looked for line in loop.lines))
 
     def _takes_all(self) -> None:
         for other in list(self._numbers):
@@ -133,27 +146,3 @@ def _merge(into: Clock, other: Clock) -> None:
 def _me() -> threading.Thread:
     """This thread; the main one, where it is none of Python's, or still starting."""
     return threading._active.get(threading.get_ident()) or threading.main_thread()  # type: ignore[attr-defined]
-
-
-@functools.lru_cache(maxsize=256)
-def _polls(code: CodeType) -> list[tuple[int, int]]:
-    """The short `while` loops of a function that say nothing to other ranks: they look until something has happened."""
-    found = []
-    for loop in loops(code):
-        lines = {each.positions.lineno for each in loop if each.positions and each.positions.lineno}
-        says = any(each.opname == "FOR_ITER" or each.argval in _SAYS for each in loop)
-        if len(lines) <= _SHORT and not says:
-            found.append((loop[0].offset, loop[-1].offset))
-    return found
-
-
-def loops(code: CodeType) -> list[list[dis.Instruction]]:
-    """The instructions of each loop of a function, from its beginning to its jump back."""
-    instructions = list(dis.get_instructions(code))
-    jumps = [each for each in instructions if "JUMP_BACKWARD" in each.opname]
-    return [[each for each in instructions if jump.argval <= each.offset <= jump.offset] for jump in jumps]
-
-
-def _has_polled(frame: FrameType | None) -> bool:
-    """True where a function that runs may have looked whether another thread is done: it knows more than we can."""
-    return any(start <= own.f_lasti for own in frames.own_stack(frame) for start, _ in _polls(own.f_code))

@@ -12,7 +12,6 @@ from concurrent.futures import _base as futures
 from concurrent.futures import thread as pools
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from ...trace.requests import OURS
@@ -70,16 +69,8 @@ def _looked(order: Order, method: Callable[..., Any], thing: Any, args: tuple, o
 
 
 def _looked_at(order: Order, method: Callable[..., Any], thing: Any, args: tuple, options: dict) -> Any:
-    happened = method(thing, *args, **options)
-    if happened:
-        order.takes(thing)
-    else:
-        _looks(order, thing, sys._getframe(2))
-    return happened
-
-
-def _looks(order: Order, thing: Any, caller: FrameType) -> None:
-    order.looks(thing, caller.f_code, caller.f_lasti)
+    order.looks(thing)
+    return _takes(order, method, thing, args, options)
 
 
 class Lock:
@@ -217,10 +208,9 @@ def ordered_threads(order: Order, around: Callable[[], Any]) -> Iterator[None]:
         start(self)
 
     def is_alive(self: threading.Thread) -> bool:
+        order.looks(self)
         living = alive(self)
-        if living:
-            _looks(order, self, sys._getframe(1))
-        else:
+        if not living:
             order.takes(self)
         return living
 

@@ -43,6 +43,7 @@ class Futures:
         collect_all = torch._C._collect_all
 
         def is_done(future: Future) -> bool:
+            waiter.order.looks(future)
             finished = done(future)
             if finished:
                 self._take(future, waiter.order)
