@@ -11,6 +11,7 @@ import torch.distributed as dist
 from rankwise import on_rank
 from reference.choices import LinearNumbers
 from reference.cluster import Cluster
+from reference.collectives.communicator import Native
 from reference.compression.gathered import EightBits
 from reference.compression.low_bits import ByKernel
 from reference.compression.plain_low_bits import (
@@ -76,10 +77,10 @@ def test_parts_of_a_gradient_are_not_rounded(clusters: Clusters) -> None:
 
 
 def gathered(clusters: Clusters, config: TrainConfig, plan: Plan) -> dict[str, int]:
-    """Bytes that rank 0 brings to the all-gathers and all-reduces of a step, by operation and dtype."""
+    """Bytes that rank 0 brings to torch's own all-gathers and all-reduces of a step, by operation and dtype."""
 
     def step() -> None:
-        training = Training(config, dist.group.WORLD, torch.device("cpu"), plan)
+        training = Training(config, dist.group.WORLD, torch.device("cpu"), plan, communicate=Native)
         for number in range(2):
             if number:
                 dist.barrier()

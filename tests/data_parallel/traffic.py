@@ -16,6 +16,8 @@ from .training import Case
 
 REDUCTIONS = (Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Of sums of which each rank gets a shard: made by the network, or of what all have sent to each."""
+GATHERS = (Op.ALL_GATHER, Op.SEND)
+"""Of shards: made by the network, or of a message to each other rank."""
 
 
 def bare(group: ProcessGroup, cases: Sequence[Case]) -> None:
@@ -58,6 +60,7 @@ class Traffic(NamedTuple):
     """What a training has sent."""
 
     collectives: int  # that each rank has called
+    messages: list[int]  # that each rank has sent, outside of these
     bytes: list[int]  # that each rank has sent
 
 
@@ -72,6 +75,8 @@ def by_case(trace: Trace, n: int) -> list[Traffic]:
     parts = cut(trace)
     assert not any(part.unmatched for part in parts)
     calls = [{sum(not e.op.point_to_point for e in part.events[rank]) for rank in members(n)} for part in parts]
+    sends = [[sum(e.op is Op.SEND for e in part.events[rank]) for rank in members(n)] for part in parts]
     return [
-        Traffic(one, [part.bytes_sent[rank] for rank in members(n)]) for part, [one] in zip(parts, calls, strict=True)
+        Traffic(one, messages, [part.bytes_sent[rank] for rank in members(n)])
+        for part, [one], messages in zip(parts, calls, sends, strict=True)
     ]

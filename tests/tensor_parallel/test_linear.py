@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from reference.cluster import Cluster
+from reference.collectives.communicator import Native
 from reference.collectives.differentiable import all_reduce
 from reference.errors import BadInput
 from reference.sequence_parallel import SequenceRegion
@@ -227,7 +228,7 @@ def test_the_parts_of_what_is_frozen_are_frozen(ranks: Cluster, frozen: str, lea
 
 def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tuple[list[bool], list[bool]]:
     """Two weights after one input, and one after: which has a gradient, and which inputs of backward were kept."""
-    region, kept = regions(group, overlap=True), []
+    region, kept = regions(Native(group), overlap=True), []
     x, gate, up, down = (random(*shape) for shape in ((B, S, D), (F, D), (F, D), (D, F)))
     x = region.local_tokens(x).clone().requires_grad_(frozen in ("nothing", "weights", "one weight"))
     for weight in (gate, up, down):
@@ -251,7 +252,7 @@ def what_is_asked_for(group: ProcessGroup, regions: Regions, frozen: str) -> tup
 def test_nothing_is_computed_kept_or_sent_for_what_is_frozen(ranks: Cluster, regions: Regions) -> None:
     """Gathers (forward, again for the weights, after rows) and sums (forward, of the input), frozen what may be."""
     results, trace = ranks.trace(in_group, 2, lambda group: [what_is_asked_for(group, regions, f) for f in FROZEN])
-    sums, gathers = (Op.ALL_TO_ALL, 1) if regions is SequenceRegion else (Op.ALL_REDUCE, 0)
+    sums, gathers = (Op.REDUCE_SCATTER, 1) if regions is SequenceRegion else (Op.ALL_REDUCE, 0)
     expected = {  # frozen: gradients of input, gate, up, down; kept inputs; gathers; sums
         "nothing": ([True, True, True, True], [True, True], 3, 2),
         "weights": ([True, False, False, False], [False, False], 2, 2),

@@ -15,7 +15,7 @@ from reference.trace import Op
 from reference.zero import FullySharded, Sharded, cost
 
 from ..data_parallel.conftest import MOST, in_group, members
-from ..data_parallel.traffic import REDUCTIONS, between, sent, steps
+from ..data_parallel.traffic import GATHERS, REDUCTIONS, between, sent, steps
 from ..data_parallel.training import BUCKET, UNTIED, Case, Language, LeavingOut, TwoLayers
 from .forms import FORMS, FULLY, STAGES
 
@@ -47,11 +47,11 @@ def formula(case: Case, n: int) -> cost.StepCost:
     return formulas[case.name.removesuffix(", no prefetch")]()
 
 
-def gathers_by_messages(case: Case) -> int:
-    """Of a step: ZeRO-1 and ZeRO-2 gather each bucket by `reference.collectives`, not by a collective of gloo."""
+def gathers_in_steps(case: Case) -> int:
+    """Of a training: ZeRO-1 and ZeRO-2 gather each bucket by an algorithm of several steps."""
     if case.name not in STAGES:
         return 0
-    return 1 if "one bucket" in case.name else len(buckets(case.precision))
+    return case.steps * (1 if "one bucket" in case.name else len(buckets(case.precision)))
 
 
 def test_the_units_are_all_of_the_model() -> None:
@@ -69,8 +69,10 @@ def test_each_form_sends_what_the_formula_says(ranks: Cluster, n: int) -> None:
     for case in cases:
         traffic, expected = found[str(case)], formula(case, n)
         assert traffic.bytes == [case.steps * expected.bytes_sent(*SIZES[precision])] * n, str(case)
-        collectives = traffic.collectives + case.steps * gathers_by_messages(case)
-        assert collectives * (n - 1) == case.steps * expected.steps, str(case)  # each is n-1 messages in a row
+        collectives = traffic.collectives + gathers_in_steps(case)  # each is n-1 messages in a row
+        at_once = [0] * n if case.name in STAGES else traffic.messages  # FSDP's gathers: n-1 messages each
+        for messages in at_once:
+            assert collectives * (n - 1) + messages == case.steps * expected.steps, str(case)
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -114,7 +116,7 @@ def test_what_each_micro_batch_sends(ranks: Cluster, name: str, gathers: tuple, 
     _, trace = ranks.trace(in_group, 2, steps, case, True)
     for rank in members(2):
         for k, events in enumerate(between(trace.events[rank])):
-            gathered = sum(event.bytes * 2 for event in events if event.op is Op.ALL_GATHER)
+            gathered = sum(event.bytes * 2 for event in events if event.op in GATHERS)
             reduced = sum(event.bytes for event in events if event.op in REDUCTIONS)
             assert (gathered, reduced) == (1740 * 8 * gathers[k], 1740 * 8 * reductions[k])
 
@@ -144,7 +146,7 @@ def test_one_gather_is_under_way_at_a_time(ranks: Cluster) -> None:
     """The next one begins when the unit that computes is whole: both at a time would share the link."""
     _, trace = ranks.trace(in_group, 2, steps, Case("FSDP", FullySharded, steps=2))
     for rank in members(2):
-        gathers = [event for event in trace.events[rank] if event.op is Op.ALL_GATHER]
+        gathers = [event for event in trace.events[rank] if event.op is Op.RECV]  # between two ranks: one each
         assert len(gathers) == 2 * 2 * len(UNITS)
         assert all(one.completed < other.posted for one, other in pairwise(gathers))
 

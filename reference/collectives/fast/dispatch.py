@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..communicator import Finish, Native
+from ..communicator import Finish, Native, after
+from ..exchange import start
 from ..reduction import SUM
 from . import select
 
@@ -24,7 +25,8 @@ from . import select
 class Fastest(Native):
     """Chooses by device and by size. What does not fit is a ValueError on a CPU, and torch's own error on a GPU.
 
-    What starts is the backend's own: a collective by hand takes the caller's time, and would hide behind nothing.
+    What starts must then continue by itself: messages that are all posted at once, or the backend's own collective. One
+    by hand takes several steps in the caller's time, and would hide behind nothing.
     """
 
     def all_reduce(self, x: Tensor, op: dist.ReduceOp = SUM) -> None:
@@ -63,6 +65,20 @@ class Fastest(Native):
         else:
             super().all_to_all_uneven(x, out, sent, received)
 
+    def start_all_gather(self, x: Tensor, out: Tensor) -> Finish:
+        """gloo's own passes chunks on around a ring, in a buffer from which it copies them in the end.
+
+        Within a machine each rank sends its own to all others at once: two thirds of the time. A slow link between
+        nodes would carry it once for each rank of the other node, where the ring takes it across once.
+        """
+        if not (x.is_cpu and on_one_machine()):
+            return super().start_all_gather(x, out)
+        me, own, parts = self.rank(), x.view(-1), out.view(-1).tensor_split(self.size())
+        others = [(me + step) % self.size() for step in range(1, self.size())]
+        requests = start([(own, i) for i in others], [(parts[i], i) for i in reversed(others)], self.group)
+        parts[me].copy_(own)
+        return after(requests, out, x)
+
     def start_reduce_scatter(self, x: Tensor, out: Tensor) -> Finish:
         """gloo's own is an all-reduce that forgets the rest: twice the bytes.
 
@@ -85,6 +101,11 @@ class Fastest(Native):
 
     def start_receive(self, x: Tensor, source: int) -> Finish:
         return yielding(super().start_receive, x, source) if x.is_cpu else super().start_receive(x, source)
+
+
+def on_one_machine() -> bool:
+    """True where the launcher of this job says so, to all ranks alike: all of them are local ranks."""
+    return os.environ.get("WORLD_SIZE", "") == os.environ.get("LOCAL_WORLD_SIZE")
 
 
 def add_up(parts: Sequence[Tensor], out: Tensor) -> None:
