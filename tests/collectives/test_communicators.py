@@ -1,6 +1,8 @@
 """Every communicator says the same: what is done when it returns, what is started, and what is between two ranks."""
 
+import os
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from reference.cluster import Cluster
 from reference.collectives.communicator import ByHand, Communicator, Native
 from reference.collectives.default import over
 from reference.collectives.fast.dispatch import Fastest
+from reference.trace import Op
 
 from . import conformance as c
 from .conftest import in_group
@@ -62,6 +65,10 @@ def started(kind: Callable[..., Communicator]) -> dict[str, Callable[..., None]]
 
     def all_gather(x: Tensor, out: Tensor, group: dist.ProcessGroup) -> None:
         assert kind(group).start_all_gather(x, out)() is out
+        whole = torch.zeros_like(out)
+        in_place = whole.view(-1).tensor_split(group.size())[group.rank()]
+        in_place.copy_(x.view(-1))
+        assert torch.equal(kind(group).start_all_gather(in_place, whole)(), out)
 
     def reduce_scatter(x: Tensor, out: Tensor, group: dist.ProcessGroup, op: dist.ReduceOp) -> None:
         n, x = group.size(), x.clone()
@@ -105,6 +112,27 @@ def around_a_ring(group: dist.ProcessGroup) -> list[str]:
 @pytest.mark.parametrize("n", [2, 3])
 def test_every_communicator_has_messages_between_two_ranks(ranks: Cluster, n: int) -> None:
     checked(ranks, n, around_a_ring)
+
+
+def gather_where(group: dist.ProcessGroup, local: dict[str, str]) -> None:
+    with patch.dict(os.environ, local):
+        Fastest(group).start_all_gather(torch.ones(2), torch.empty(2 * group.size()))()
+
+
+@pytest.mark.parametrize(
+    ("launched", "operations"),
+    [
+        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "12"}, {Op.SEND, Op.RECV}),
+        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "6"}, {Op.ALL_GATHER}),
+        ({"WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "12"}, {Op.ALL_GATHER}),
+    ],
+)
+def test_between_machines_a_gather_that_starts_crosses_a_link_once(
+    ranks: Cluster, launched: dict[str, str], operations: set[Op]
+) -> None:
+    """As messages to all it would cross once for each rank of the other machine; torch's own goes around a ring."""
+    _, trace = ranks.trace(in_group, 3, gather_where, launched)
+    assert {event.op for events in trace.events for event in events} == operations
 
 
 def of_a_learner(group: dist.ProcessGroup) -> list[object]:

@@ -10,8 +10,7 @@ order of their calls it makes none: the first thread to come has it first, and t
 
 import sys
 import threading
-from functools import partial
-from itertools import count, islice
+from itertools import count
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -100,14 +99,15 @@ class Order:
             times = times + 1 if before == (code, offset) else 1
             self._sleeps[thread] = (code, offset), times
             loops = [loop for loop in polls(code) if loop.start <= offset < loop.end]
-            if (not loops and times >= _POLLS) or any(map(partial(self._unheard, code), loops)):
+            if (not loops and times >= _POLLS) or any(self._unheard(code, loop) for loop in loops):
                 self._takes_all()
 
     def looks(self, thing: Any) -> None:
         """This thread looks at something. `takes` says what it has learned."""
         if self.memory is not None:
             self.memory.looks(thing)
-        for own in islice(frames.own_stack(sys._getframe(1)), 1):
+        own = next(frames.own_stack(sys._getframe(1)), None)
+        if own is not None:
             self._looks[_me()] = Look(thing, own.f_code, own.f_lineno)
             self._looked.add((own.f_code, own.f_lineno))
 
