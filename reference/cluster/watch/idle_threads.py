@@ -66,7 +66,7 @@ def _freed(frame: FrameType) -> bool:
 
 
 def _filled(frame: FrameType) -> bool:
-    return not frame.f_locals["self"].empty()
+    return frame.f_locals["self"].under_way > 0
 
 
 def _has_work(frame: FrameType) -> bool:

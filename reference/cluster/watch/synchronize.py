@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import time
+from _thread import RLock
 from collections.abc import Callable, Iterator
 from concurrent.futures import _base as futures
 from concurrent.futures import thread as pools
@@ -111,10 +112,33 @@ class Lock:
 
 
 class SimpleQueue(queue.SimpleQueue):
-    """One whose methods can be replaced, and seen to wait."""
+    """One whose methods can be replaced, and seen to wait.
+
+    Attributes:
+        under_way: items that were put and have not been taken. Python 3.13 hands one to a thread that waits, which may
+            have yet to wake up while the queue is empty again.
+    """
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self._counting = RLock()  # a collected object may put something while this thread counts
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        with self._counting:
+            self.under_way += 1
+        super().put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        return super().get(block, timeout)
+        item = super().get(block, timeout)
+        with self._counting:
+            self.under_way -= 1
+        return item
+
+    def put_nowait(self, item: Any) -> None:
+        self.put(item)
+
+    def get_nowait(self) -> Any:
+        return self.get(block=False)
 
 
 class _Now:
