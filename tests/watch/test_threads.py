@@ -24,9 +24,9 @@ def received_and_touched(touch: Callable[[torch.Tensor], object], later: int) ->
     thread.join()
 
 
-@pytest.mark.parametrize("touch", [torch.Tensor.sum, torch.Tensor.tolist, lambda x: x.mul_(2)])
+@pytest.mark.parametrize("touch", [torch.Tensor.sum, lambda x: x.mul_(2)])
 def test_no_moment_is_between_the_look_and_the_note(warm: WarmClusters, touch: Callable) -> None:
     """A thread looks whether a buffer is in flight, and notes that it has touched it: another may come in between."""
-    for later in range(0, 12_000, 200):
+    for later in range(0, 12_000, 300):
         with pytest.raises(RequestError, match=r"unfilled until wait|in flight"):
             warm.call(2, LIMIT, received_and_touched, touch, later)
