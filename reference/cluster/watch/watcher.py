@@ -64,7 +64,7 @@ class Watcher(Recorder):
         self.replicas: list[Replica] = []
         self._requests: dict[int, Work] = {}
         self.futures = Futures()
-        self._futures: set[int] = set()
+        self._given_as_futures: set[int] = set()  # calls
         self._awaited: set[int] = set()
         self._announced: set[int] = set()  # calls that were reported as awaited when they were posted
         self._polls: dict[int, tuple[float, int, set[int]]] = {}  # by thread: since when, after how many calls, told
@@ -240,7 +240,7 @@ class Watcher(Recorder):
 
     def future_taken(self, call: Call, future: torch.futures.Future) -> torch.futures.Future:
         """A future counts as a wait: its holder may wait where the tap cannot see."""
-        self._futures.add(call.number)
+        self._given_as_futures.add(call.number)
         self.flights.end(call)
         self.report({"what": "future", "number": call.number})
         future = self.futures.of(call, future)
@@ -364,7 +364,7 @@ class Watcher(Recorder):
         """Raises what is left wrong when the function has returned."""
         self._check_copies()
         for call in self.calls:
-            if call.direct and call.completed is None and call.number not in self._futures:
+            if call.direct and call.completed is None and call.number not in self._given_as_futures:
                 what = f"request never waited for: {call.function} gives a request, and nobody called its wait()"
                 raise checks.at(call, self.rank, RequestError, "never waited for", what)
         if error := self.gradients.check(self.rank):

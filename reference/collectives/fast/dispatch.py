@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..communicator import Finish, Native, after
-from ..exchange import start
+from ..exchange import start_swaps
 from ..reduction import SUM
 from . import select
 
@@ -73,9 +73,9 @@ class Fastest(Native):
         """
         if not (x.is_cpu and on_one_machine()):
             return super().start_all_gather(x, out)
-        me, own, parts = self.rank(), x.view(-1), out.view(-1).tensor_split(self.size())
-        others = [(me + step) % self.size() for step in range(1, self.size())]
-        requests = start([(own, i) for i in others], [(parts[i], i) for i in reversed(others)], self.group)
+        me, n = self.rank(), self.size()
+        own, parts = x.view(-1), out.view(-1).tensor_split(n)
+        requests = start_swaps([own] * n, parts, [*range(me + 1, n), *range(me)], self.group)
         parts[me].copy_(own)
         return after(requests, out, x)
 

@@ -8,6 +8,7 @@ from tests.watch.zoo import (
     endings,
     endless,
     frameworks,
+    futures,
     groups,
     messages,
     numbers,
@@ -36,5 +37,6 @@ CASES = collect(
     endings,
     endless,
     threads,
+    futures,
     frameworks,
 )
